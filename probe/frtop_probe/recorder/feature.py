@@ -23,7 +23,7 @@ def switch_of(switch: Callable[[bool], str]) -> Callable[[Any], str]:
 
 
 class OpWatch:
-    """What may look at the tensors of ops and optimizer steps. This one looks at nothing.
+    """What may read the tensors of ops and of optimizer steps. This one reads none.
 
     The kernels bind all of it when they are made, so that an op only asks whether `watching` is
     empty, and a wait whether `unfinished` is. No function raises.
@@ -38,7 +38,7 @@ class OpWatch:
         self.handed: Callable[[Any, Any], object] = _nothing
         """Takes such an op, and the handle that its call returned."""
         self.ended: Callable[[Any, str], object] = _nothing
-        """Takes such an op once it is over, and how that was seen."""
+        """Takes such an op once it has completed, and how that was seen."""
         self.step_begins: Callable[[Any], object] = _nothing
         """Takes the optimizer."""
         self.step_ended: Callable[[Any], object] = _nothing
@@ -52,16 +52,16 @@ class RankFeature:
     """Everything that the recorder calls; a feature overrides what it needs."""
 
     handlers: Mapping[str, Handler] = MappingProxyType({})
-    """What can be asked for."""
+    """Answer requests, by the names of these."""
     settings: Mapping[str, RankSetting] = MappingProxyType({})
-    """What can be changed."""
+    """What an operator can change, by name."""
     op_watch: OpWatch | None = None
 
     def attached(self) -> None:
         """Ops are recorded from now on, and all features are there."""
 
     def beat(self) -> None:
-        """Called at each beat, on the recorder's thread."""
+        """Called at each heartbeat, on the recorder's thread."""
 
     def at_op(self) -> None:
         """Called before an op while ops are expected, on the program's thread. Never raises."""
@@ -76,4 +76,4 @@ class RankFeature:
         """Its thread has ended; the interpreter may end now."""
 
     def abandon_in_child(self) -> None:
-        """In a forked child: what was inherited does nothing any more."""
+        """Called in a forked child, where the inherited feature must do nothing."""

@@ -25,7 +25,7 @@ def guarded(
     """Wraps `function` for use inside training code: it is skipped when off and never raises.
 
     Args:
-        function: the function to call; the result is None where it was not called, or has failed.
+        function: its result is None where it was not called, or failed.
         active: whether it may run; false in forked children and after `stop()`.
         failed: called with an exception of the recorder.
     """
@@ -45,7 +45,7 @@ def guarded(
 
 
 def leave_out(error: BaseException) -> None:
-    """Takes the frame that has caught an exception of the program out of its traceback.
+    """Removes the frame that caught an exception of the program from its traceback.
 
     A wrapper calls this before a `raise` without an argument, which does not add the frame again
     (before Python 3.11 it does).
@@ -70,9 +70,9 @@ def raised_by_signal_handler(error: BaseException) -> bool:
 
 
 def log_line(text: str) -> None:
-    """Writes to stderr, without what controls a terminal; the recorder prints nowhere else."""
+    """Writes a line to stderr, without control characters; the recorder prints nowhere else."""
     try:
         clean = "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
         sys.stderr.write(f"frtop: {clean}\n")
-    except Exception:  # noqa: BLE001 - the program may have replaced stderr by anything
+    except Exception:  # noqa: BLE001 - the program may have replaced stderr with anything
         return

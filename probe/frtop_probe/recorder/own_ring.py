@@ -30,11 +30,11 @@ from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.places import Places
 
 AHEAD: Final = 8192
-"""A longer history begins this many ops after the newest one. Other threads must issue fewer while
-the recorder's thread says so: that is 0.1 s, at 15 us each."""
+"""A longer history begins this many ops after the newest one. Other threads issue fewer while the
+recorder's thread writes that down: at 15 us each, they would need 0.1 s."""
 NEVER: Final = sys.maxsize
 LIMITED: Final = frozenset({Side.FORM, Side.SITE, Side.MODULE})
-"""Kinds that must leave the end of the side table to other kinds."""
+"""Kinds that may not use the reserved end of the side table."""
 _TID: Final = struct.Struct("=I")
 _TID_OFFSET: Final = struct.calcsize("=8s2I2Q16s2qI")
 
@@ -54,7 +54,7 @@ class OwnRing:
         self.cells = self.words[layout.CELLS_OFFSET // 8 : layout.GROUPS_OFFSET // 8]
         self.next_sequence = itertools.count(1).__next__
         self.longer_from = [NEVER]
-        """Its item is the first event of the more slots."""
+        """Its item is the first event in the more slots."""
         # Closing any descriptor of the file would drop the lock that shows that we are alive.
         self._file = OwnedDescriptor(descriptor)
         self._used = 0
@@ -94,8 +94,8 @@ class OwnRing:
     def write_entry(self, kind: Side, number: int, payload: Any) -> bool:
         """Appends to the side table; returns False if it is full or busy in this thread.
 
-        It is busy if a signal handler or a finalizer issues an op while the thread is in
-        this function: an unknown form is better than a torn entry.
+        It is busy if a signal handler or a finalizer issues an op while the thread is in this
+        function. An unknown form is better than a torn entry.
         """
         text = json.dumps(payload, separators=(",", ":"), default=str).encode(errors="replace")
         padding = -len(text) % 8
@@ -126,12 +126,11 @@ class OwnRing:
     def lengthen(self) -> None:
         """Makes the history as long as it can be, for good, from `AHEAD` ops on.
 
-        For one thread, the recorder's. Where an event lies depends on its number only, so ops that
-        are pending or just being written stay where they are.
+        Only the recorder's thread may call it. Where an event lies depends on its number only, so
+        ops that are pending or being written stay where they are.
 
         Raises:
-            OSError: the folder has no room for it, or the program has closed the file; all stays as
-                it is.
+            OSError: the folder has no room, or the program has closed the file; nothing changes.
         """
         if self.longer_from[0] != NEVER:
             return

@@ -66,7 +66,7 @@ class Recorder:
         self.pid = os.getpid()
         self.enabled = process_flag()
         self.alive = process_flag()
-        """As `running`, for what is asked at every step: no system call tells of a fork."""
+        """Like `running`, but it notices a fork without a system call: cheap at each step."""
         self.reduce_ops = ReduceOps(ring, self._note_once)
         self.pending = PendingOps(ring)
         self.signatures = SignatureTable(ring)
@@ -81,7 +81,7 @@ class Recorder:
         self.watch = OpWatch()
         self.hook: Hook | None = None
         self.install_phases: Callable[[], bool] | None = None
-        """Wraps what begins and ends phases, unless it is wrapped; returns whether that worked."""
+        """Wraps what begins and ends phases, once; returns whether phases can be recorded."""
         self.records_phases = False
         self.features: tuple[RankFeature, ...] = ()
         self.requests = RequestTable()
@@ -352,8 +352,8 @@ def process_flag() -> list[int]:
 
     Python runs its at-fork hooks in `os.fork` only. The child of a C++ data loader, or of a library
     that forks by itself, would go on with the recorder of its parent and write its ops into the
-    parent's ring. Asking for the pid at each op would tell, but is a system call (0.3 µs, six times
-    as much as all other checks). Instead the kernel clears one page in each child
+    parent's ring. The pid would show it, but to read it at each op is a system call (0.3 µs, six
+    times as much as all other checks). Instead the kernel clears one page in each child
     (`MADV_WIPEONFORK`), and the hook reads its flag from there, which takes 8 ns more than from a
     list. A child that shares its parent's memory (`vfork`, `posix_spawn`) never runs Python. The
     ring itself is not kept from children (`MADV_DONTFORK`): a store would then be a SIGSEGV.
@@ -366,5 +366,5 @@ def process_flag() -> list[int]:
         page.madvise(_MADV_WIPEONFORK)
     except (OSError, ValueError):
         return [0]
-    # One item of it is read and set as one of a list is; nothing else is done with it.
+    # Callers only read and set items, as in a list.
     return cast("list[int]", memoryview(page))

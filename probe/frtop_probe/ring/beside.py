@@ -1,4 +1,4 @@
-"""What lies beside a ring: the socket on which the rank answers requests, and files of features.
+"""The files beside a ring: the socket on which the rank answers requests, and those of features.
 
 Recorder and agent both bind and connect through `address`, because the path of a Unix socket
 may have at most 107 bytes.
@@ -16,8 +16,8 @@ from typing import Final
 SUFFIX: Final = ".sock"
 MAX_ADDRESS: Final = 107
 FILES: Final = re.compile(r"(?P<ring>\d{1,10}-\d{1,20}(?:-\d{1,20})?)\.[a-z]+\.json(?:\.tmp)?")
-"""Names of the files of features: that of the ring, what they hold, `.json`. A file that torch was
-still writing when its rank was killed ends in `.tmp`."""
+"""Names of files of features: the ring's name, the content, `.json`. If its rank was killed while
+torch was writing it, a file ends in `.tmp`."""
 
 
 def socket_of(ring: Path) -> Path:
@@ -44,7 +44,7 @@ def address(path: Path) -> Iterator[bytes]:
 
 
 def create_file(path: Path) -> None:
-    """Creates a file that torch then writes: it would follow links, and use the program's umask.
+    """Creates a file for torch to write, which itself would follow links and use the umask.
 
     Raises:
         OSError: it is there already, or cannot be made.

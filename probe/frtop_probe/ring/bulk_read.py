@@ -15,7 +15,7 @@ from frtop_probe.ring.reader import OpKey, Ring
 Words = tuple[int, int, int, int, int, int, int, bool]
 """One slot: sequence number, issue time in ns, number in its group, group and form ids, party with
 event and flags, position of the sizes, checksum with later flags and reduce op; and whether the
-checksum is right. If it is not, the slot is being written."""
+checksum is right. If not, the slot is being written."""
 
 _CHUNK: Final = 512
 _WIDTH: Final = layout.SLOT_SIZE // 8
@@ -76,9 +76,9 @@ class Slots(NamedTuple):
 
 
 def slots(ring: Ring, first: int, last: int) -> Iterator[Slots]:
-    """Yields the events `first` to `last`, some at a time, without those that cannot be read.
+    """Yields the events `first` to `last` in batches, without those that cannot be read.
 
-    They are copied at once: callers pause in between, and the rank may go on.
+    All are copied at once, because callers pause between batches and the rank goes on.
     """
     width, places = layout.SLOT_SIZE, ring.places
     first = max(first, places.oldest(last))
@@ -103,7 +103,7 @@ def slots(ring: Ring, first: int, last: int) -> Iterator[Slots]:
 
 
 def _readable(found: Slots, sums: list[int], expected: list[int], first: int) -> Slots:
-    """Leaves out slots that are being written, or were overwritten meanwhile."""
+    """Leaves out slots that are being written or have been overwritten."""
     read = enumerate(zip(sums, expected, found.sequence, strict=True), first)
     return found.only(made == right and of == number for number, (made, right, of) in read)
 
@@ -127,7 +127,7 @@ def first_since(ring: Ring, first: int, last: int, at_ns: int) -> int:
 def waited(slots: Slots) -> list[int]:
     """Returns how long the issuing thread waited for the end of each op, in ns.
 
-    It is 0 if nobody saw that, or it lasts; an upper bound if the op was found over late.
+    It is 0 if that was not seen, or the wait goes on; an upper bound if the end was found late.
     """
     return [
         done - wait if done > wait >= issued > 0 and not later & _ELSEWHERE else 0
@@ -138,7 +138,7 @@ def waited(slots: Slots) -> list[int]:
 
 
 def event_and_flags(what: int) -> tuple[int, int]:
-    """Returns the event and the flags that are set before an op is issued."""
+    """Returns the event, and the flags that are set before the op is issued."""
     event, flags, _ = _EVENT.unpack(_HALF.pack(what))
     return event, flags
 

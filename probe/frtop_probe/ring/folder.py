@@ -1,7 +1,7 @@
 """The private folder of a user on this host, with rings and the agent's files.
 
 `FRTOP_DIR` names the folder; otherwise it is in shared memory, in `/run/user/UID`, or in `/tmp`.
-Who can write there could feed the agent, and who can read there sees the job. So a folder is
+Whoever can write there could forge ranks, and whoever can read there sees the job. So a folder is
 refused unless this user owns it and it is closed to all others.
 """
 
@@ -118,7 +118,7 @@ def folder(*, make: bool = True) -> Path:
     """Returns this user's folder on this host (or `FRTOP_DIR`), created if it is missing.
 
     Args:
-        make: with False nothing is created, and the folder that would be is returned.
+        make: if False, nothing is created, and the folder that would be used is returned.
 
     Raises:
         FolderError: no folder is private to this user; the text says why the first one is not.
@@ -129,9 +129,9 @@ def folder(*, make: bool = True) -> Path:
 def candidates(*, make: bool = True) -> list[Path]:
     """Returns `folder()`, then the other folders that may have rings.
 
-    Ranks, agents and operators come to the same folder, also where only some of them see all
-    (`/run/user` comes and goes with a user's sessions): first is the one in which an agent lives,
-    else one with rings, else the first one with room for an agent's files.
+    The first is the one in which an agent lives, else one with rings, else the first one with room
+    for an agent's files. So ranks, agents and operators agree, even where some of them do not see
+    all folders (`/run/user` comes and goes with a user's sessions).
 
     Raises:
         FolderError: no folder is usable; the text says why the first one is not.
@@ -162,7 +162,7 @@ def existing() -> list[Path]:
 
 
 def taken() -> str:
-    """Returns which of the usual folders somebody else has taken, and what is used; "" if none."""
+    """Returns which usual folders others have taken, and which one is used; "" if none is taken."""
     if os.environ.get("FRTOP_DIR"):
         return ""
     used, errors = _sorted_out(lambda path: claim(path, make=False))
@@ -173,7 +173,7 @@ def taken() -> str:
 
 
 def _sorted_out(check: Callable[[Path], Path]) -> tuple[list[Path], list[FolderError]]:
-    """The usual folders that are usable, and why the others are not."""
+    """Returns the usual folders that are usable, and why the others are not."""
     uid = os.getuid()
     own = SESSIONS / str(uid)
     found: list[Path] = []
@@ -204,7 +204,7 @@ def _has_rings(path: Path) -> bool:
 
 
 def _has_room(path: Path) -> bool:
-    """Whether small files can be written there, as far as the file system says."""
+    """Returns whether the file system reports room for small files."""
     for place in (path, path.parent):
         with suppress(OSError):
             found = os.statvfs(place)
@@ -218,7 +218,7 @@ def claim(path: Path, *, make: bool = True) -> Path:
 
     Args:
         path: the folder.
-        make: with False it is only asked whether it could be created.
+        make: if False, only checks whether it could be created.
 
     Raises:
         FolderError: it is not private, or cannot be created.

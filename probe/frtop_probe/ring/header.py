@@ -1,6 +1,6 @@
-"""Whose ring a file is, how large its sections are, and whether that process lives.
+"""Reads whose ring a file is, how large its sections are, and whether that process lives.
 
-Nothing in the file is trusted: sizes are checked before anything is read by them.
+Nothing in the file is trusted: sizes are checked before they are used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RingError(Exception):
 
 
 class RingClosed(RingError):
-    """It was closed by whoever reads it."""
+    """The reader has closed it."""
 
 
 class OtherVersion(RingError):

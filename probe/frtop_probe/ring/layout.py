@@ -21,11 +21,11 @@ Rules that make reading safe without a lock, on processors that reorder stores a
 * The event with sequence number `n` (from 1) is in slot `n % slots`; another number there means
   that the event was overwritten. Events from `StatusCell.LONGER_FROM` on are in slot
   `slots + n % more`. No event has that number yet when the cell is set, so none changes its place.
-* Fields of a slot that change later are one store each and are not in its sum: flags and reduce op
-  share a word with the sum, so they belong to it; times before the op was issued are left from the
-  slot's previous event, and mean 0.
-* Marks count by themselves, and mark `n` is in `n % marks`: a loop that only fetches overwrites no
-  op, and is no progress. Their end and samples change later, and are one store each.
+* Fields of a slot that change later are one store each and are not in its sum. Flags and reduce op
+  share a word with the sum, so they belong to the same op; times before the op was issued are left
+  from the slot's previous event, and mean 0.
+* Marks are numbered apart, and mark `n` is in `n % marks`: a loop that only fetches overwrites no
+  op. Their end and samples change later, and are one store each.
 * The writer commits side-table bytes by advancing `StatusCell.SIDE_USED` after writing them.
   Entries never change; a later entry of the same kind and number replaces an earlier one.
 
@@ -42,8 +42,8 @@ from typing import Final, NamedTuple
 MAGIC: Final = b"FRTOPRG1"
 VERSION: Final = 1
 LONGEST: Final = 2**62
-"""Values in a ring may be anything. Beyond this no number is believed: the difference of two must
-fit the wire."""
+"""Numbers in a ring may be garbage. Larger ones are rejected: the difference of two must fit the
+wire."""
 SUFFIX: Final = ".ring"
 """Ring files are `<FRTOP_DIR>/<pid>-<start ticks>-<pid namespace>.ring`."""
 
@@ -118,12 +118,12 @@ call sites must not crowd them out."""
 GROUP_ROW: Final = struct.Struct("=3Q4q64sII")
 """One word each: sequence number of the last op, number of the last collective, number of the last
 p2p op; then those at `GROUP_DEVICE`. Then a copy of the last op's slot up to its later flags, which
-the recorder's thread makes now and then: it counts if its sequence number is the first word, and is
-needed once the history has lost the op."""
+the recorder's thread makes now and then. It is valid if its sequence number equals the first word,
+and is needed once the op is overwritten in the history."""
 GROUP_DEVICE: Final = 24
 """Offset of four words of a group whose ops run on a device, all 0 in other groups: number of the
 last collective that was handed to the device, of the last one that the device has completed, when
-that was last seen to advance in ns, and 1 while the recorder sees it (0: both may be outdated)."""
+that last advanced in ns, and 1 while the recorder follows it (0: both may be outdated)."""
 GROUP_COPY: Final = 56
 """Offset of the copy."""
 COPIED: Final = 72
@@ -143,9 +143,8 @@ SLOT: Final = struct.Struct("=64sIBBHqq")
 
 `message` is the number of a send or receive among those of its rank with the same group, direction,
 peer and tag (on a device: with any tag): 1 to `MESSAGES`, then from 1 again; 0 if it was not
-counted. `done` is 0 while pending, and negative if the op failed at that
-time. `wait` is when a thread began to wait for the op, negative the time at which the last wait
-ended, 0 if nobody has waited."""
+counted. `done` is 0 while pending, and negative if the op failed at that time. `wait` is when a
+thread began to wait for the op; if negative, when the last wait ended; 0 if nobody has waited."""
 SLOT_SIZE: Final = SLOT.size
 MESSAGES: Final = 2**16 - 1
 SLOT_ISSUED: Final = 8
@@ -164,7 +163,7 @@ CHUNK: Final = 64
 consecutive chunks; its position is the number of the first."""
 SIZES: Final = struct.Struct("=QIIB7x")
 """Head of a record: its position, CRC-32 of position and integers, count of the integers, bytes of
-each (4 or 8). The unsigned integers follow; what they mean is in `ring.sizes`."""
+each (4 or 8). The unsigned integers follow; `ring.sizes` decodes them."""
 
 NO_GROUP: Final = 0
 """Group id of events without a group: rendezvous, `new_group`."""
@@ -182,8 +181,8 @@ MARK_BODY: Final = struct.Struct("=QqQQII")
 MARK: Final = struct.Struct("=40sI4xqq")
 """A body and its CRC-32, end in ns, samples.
 
-The end is 0 while it lasts, equal to the start of what has no duration, and negative where nobody
-saw it end. Samples are what the job said of a step; they come after it."""
+The end is 0 while it lasts, equal to the start for a mark without a duration, and negative where
+the end was not seen. Samples are those that the job reports for a step, after its end."""
 MARK_SIZE: Final = MARK.size
 MARK_END: Final = 48
 """Offset of the end: 8-aligned, so that ending a mark is one store."""
@@ -284,7 +283,7 @@ class Shape(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes without the more slots: these are reserved when the ring is made."""
+        """Bytes without the more slots; all are reserved when the ring is made."""
         return self.slots_offset + self.slots * SLOT_SIZE
 
     @property

@@ -1,4 +1,4 @@
-"""Reads the marks of a ring: what the rank did beside ops, and when."""
+"""Reads the marks of a ring: what the rank did besides ops, and when."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _KINDS: Final = {int(kind): kind for kind in MarkKind}
 
 
 class MarkRow(NamedTuple):
-    """One mark. `end_ns` is 0 while it lasts, and `begin_ns` of what has no duration.
+    """One mark. `end_ns` is 0 while it lasts, and equals `begin_ns` if it has no duration.
 
-    `number` depends on the kind, see `MarkKind`. `samples` is what the job said of a step.
+    `number` depends on the kind, see `MarkKind`. `samples` is what the job reported for a step.
     """
 
     sequence: int
@@ -44,15 +44,15 @@ class MarkRow(NamedTuple):
 
 
 def read_marks(ring: Ring, since_ns: int = 0) -> list[MarkRow]:
-    """Returns the marks that end at `since_ns` or later, or last, ordered by their start.
+    """Returns the marks that ended at `since_ns` or later, or have not ended, by their start.
 
-    It leaves out marks whose end nobody saw, and those that the rank is writing.
+    It leaves out marks whose end was not seen, and those that the rank is writing.
     """
     found: list[MarkRow] = []
     for rows in _chunks(ring):
         found += rows
-        # Older ones began before these. The few of them that last longer than so many newer ones
-        # are not looked for.
+        # Older ones began earlier. The few that outlast a whole chunk of newer ones are not
+        # searched for.
         if rows and max(row.begin_ns for row in rows) < since_ns:
             break
     lasting = _lasting(found)
@@ -61,7 +61,7 @@ def read_marks(ring: Ring, since_ns: int = 0) -> list[MarkRow]:
 
 
 def _lasting(rows: list[MarkRow]) -> list[MarkRow]:
-    """Those that really last: an exception ended all but the last of each kind and thread."""
+    """Returns the last open mark of each kind and thread: exceptions have ended the others."""
     open_ended = [row for row in rows if not row.end_ns]
     last: dict[tuple[int, MarkKind], int] = {}
     for row in rows if open_ended else ():
@@ -89,7 +89,7 @@ def _chunks(ring: Ring) -> Iterator[list[MarkRow]]:
 
 
 def _rows(copy: memoryview, first: int) -> list[MarkRow]:
-    """The marks from number `first` on, column by column: five times as fast as one by one."""
+    """Returns the marks from number `first` on. By columns it is five times as fast."""
     words, halves = copy.cast("q"), copy.cast("I")
     sums = [crc32(body) for (body,) in _BODIES.iter_unpack(copy)]
     columns = [words[word::_WIDTH].tolist() for word in _WORDS]

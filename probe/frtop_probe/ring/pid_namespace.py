@@ -1,7 +1,7 @@
 """The pid namespace of a process: processes of one boot in one namespace see each other by pid.
 
-Containers may share a folder although they do not see each other's processes. Each namespace
-has an agent of its own, and an agent reads only rings from its own namespace.
+Containers may share a folder although they do not see each other's processes. Each namespace has
+its own agent, which reads only rings from that namespace.
 """
 
 from __future__ import annotations

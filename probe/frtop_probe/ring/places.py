@@ -1,4 +1,4 @@
-"""Which slot an event is in, of a ring that may have been made longer."""
+"""Finds the slot of an event, in a ring that may have been made longer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Places(NamedTuple):
         return sequence % self.slots
 
     def oldest(self, head: int) -> int:
-        """Returns the oldest event that none up to `head` has overwritten."""
+        """Returns the oldest event that no event up to `head` has overwritten."""
         first = self.longer_from
         if not first or head < first:
             return max(1, head - self.slots + 1)

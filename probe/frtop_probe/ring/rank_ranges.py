@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 MAX_RANKS = 1_000_000
-"""Largest list that `unfold` returns: text from outside must not decide how much memory we use."""
+"""Longest list that `unfold` returns, so that text from outside cannot exhaust memory."""
 
 
 def fold(ranks: Iterable[int]) -> str:
     """Returns ranks as sorted ranges without duplicates: `[0, 1, 2, 5]` becomes `"0-2,5"`."""
     ordered = sorted(set(ranks))
-    # Looking for the ends of runs is ten times faster than going rank by rank.
+    # Finding the ends of runs is ten times as fast as going rank by rank.
     ends = [n for n, (a, b) in enumerate(pairwise(ordered), 1) if b - a > 1]
     runs = ((ordered[a], ordered[b - 1]) for a, b in pairwise([0, *ends, len(ordered)]) if b > a)
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

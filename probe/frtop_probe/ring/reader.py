@@ -31,7 +31,7 @@ _MAX_DIGITS: Final = 20
 
 
 class OpKey(NamedTuple):
-    """All that an op's signature depends on, but its reduce op.
+    """What an op's signature depends on, except its reduce op.
 
     `form` is an id; `party` is the index in the group of the root or peer, plus 1 (0: none);
     `sizes` is the position of the sizes (0: none, or unknown).
@@ -65,8 +65,8 @@ class GroupRow:
 class EventRow:
     """One slot. `done_ns` is 0 while pending, and negative if the op failed at that time.
 
-    `wait_ns` is when a thread began to wait for the op; negative the time at which the last wait
-    ended; 0 if nobody has waited, or nobody saw it.
+    `wait_ns` is when a thread began to wait for the op; if negative, when the last wait ended; 0 if
+    no wait was seen.
 
     An untracked op counts as pending only until the call that issues it returns: its
     completion is unknown after that.
@@ -99,7 +99,7 @@ class EventRow:
 
 
 class Ring:
-    """A ring. Not thread-safe. Reads raise `RingError` once the file is too short, or closed."""
+    """A ring. Not thread-safe. Reads raise `RingError` if the file was truncated or closed."""
 
     _file = -1
 
@@ -111,7 +111,7 @@ class Ring:
             OSError: the file cannot be opened.
         """
         self.path = path
-        # Whoever owns the folder may have put a pipe there since: opening it would wait.
+        # Not to wait if the owner of the folder has put a pipe there.
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(self._file)
@@ -133,7 +133,7 @@ class Ring:
         self.exceptions: list[dict[str, Any]] = []
         self.notes: dict[int, str] = {}
         self.modules: dict[int, tuple[str, ...]] = {}
-        """What MODULE entries have, by number."""
+        """Contents of MODULE entries, by number."""
         self.transports: tuple[tuple[str, str], ...] | None = None  # None: never written
         self.refresh()
 
@@ -180,7 +180,7 @@ class Ring:
         return word
 
     def remove(self) -> None:
-        """Removes the ring and its socket, unless another file has this name by now."""
+        """Removes the ring and its socket, unless the name belongs to another file now."""
         with suppress(OSError):
             if self.path.lstat().st_ino == self._inode:
                 beside.remove_ring(self.path)
@@ -195,7 +195,7 @@ class Ring:
         return tid
 
     def writer_lives(self) -> bool:
-        """Returns whether the rank holds its record lock; the kernel frees it at its death."""
+        """Returns whether the rank holds its record lock, which the kernel frees when it dies."""
         return locked(self.path)
 
     def refresh(self) -> None:
@@ -266,9 +266,9 @@ class Ring:
         return memoryview(self._read(layout.GROUPS_OFFSET, size)).cast("q")
 
     def last_op(self, group: GroupRow) -> EventRow | None:
-        """Returns a group's last op; None if the history has lost it before it was copied.
+        """Returns a group's last op; None if it was overwritten before it was copied.
 
-        The copy lacks its end.
+        A copy lacks the end of the op.
         """
         row, sequence = self.event(group.sequence), group.sequence
         if row is None:
@@ -355,7 +355,7 @@ class Ring:
         found: dict[int, EventRow] = {}
         size = layout.SLOT_SIZE
         copy = self._read(self.shape.overflow_offset, self.shape.overflow * size)
-        for at in range(0, len(copy.rstrip(b"\0")), size):  # most rings have nothing there
+        for at in range(0, len(copy.rstrip(b"\0")), size):  # most rings have none
             row = _event_row(copy, at)
             if row is not None and row.pending:
                 found[row.sequence] = row
@@ -400,7 +400,7 @@ def _event_row(data: bytes, at: int) -> EventRow | None:
         return EventRow(
             sequence,
             issued,
-            # Times before the issue are those of the event that was here before.
+            # Times before the issue belong to the slot's previous event.
             done if abs(done) >= issued else 0,
             wait if abs(wait) >= issued else 0,
             number,
@@ -430,4 +430,4 @@ def _integer(text: str) -> int | None:
 _side_json: Final = json.JSONDecoder(
     parse_float=_finite, parse_int=_integer, parse_constant=lambda _: None
 )
-"""JSON whose numbers are numbers: NaN, infinities and integers without end are null."""
+"""Decodes NaN, infinities and integers of too many digits as null."""

@@ -1,4 +1,4 @@
-"""Tells `frtop run` whether an agent may still be writing a black box.
+"""Shows `frtop run` whether an agent may still be writing a black box.
 
 The agent holds `flock` on a file beside the rings while a rank of a recorded job is alive or
 its black box is unwritten. The kernel frees the lock when the agent dies.
@@ -43,7 +43,7 @@ class RecordingLock:
     def acquire(self, ranks_seen: int) -> None:
         """Acquires the lock if it is free, and updates the file's time when ranks were added.
 
-        A file that is newer than a rank means that the agent knows this rank. `under_way`
+        If the file is newer than a rank, the agent knows this rank. `under_way`
         holds the lock briefly while it tests it; the next tick then acquires it.
 
         Args:
@@ -82,10 +82,10 @@ class RecordingLock:
 
 
 def under_way(folders: list[Path], since_wall_ns: int) -> bool:
-    """Returns whether a black box may still be written.
+    """Returns whether the agent may still write a black box.
 
-    That is so while the agent holds the lock, or does not know a recorded rank yet. Only ranks
-    whose rings were created after `since_wall_ns` count.
+    It may while it holds the lock, or does not know a recorded rank yet. Only ranks whose rings
+    were created after `since_wall_ns` count.
     """
     locked, newest = lock_state(lock_file(folders[0]))
     if locked:

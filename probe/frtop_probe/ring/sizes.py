@@ -1,6 +1,6 @@
 """Shapes, splits and tags of an op as integers, and back.
 
-What hardly varies (kind, dtypes, devices) is the op's *form*, written once. What may vary at every
+Kind, dtypes and devices hardly vary: they are the op's *form*, written once. What may vary at every
 op is a record of integers, in this order:
 
     inputs, if the form has them: their runs
@@ -8,8 +8,9 @@ op is a record of integers, in this order:
     splits, if the form has them: how many go out, each, how many come in, each
     tag, if the form has one
 
-Runs are the tensors of an argument, equal neighbours folded: how many runs; of each the place of
-dtype and device in the form's list, how many tensors, how many dimensions, each dimension.
+Runs are the tensors of an argument, with equal neighbours folded: the number of runs, then for each
+run the index of dtype and device in the form's list, the number of tensors, the number of
+dimensions, and each dimension.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ Run = tuple[str, tuple[int, ...], int, str]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the integers of an op mean; None for what its form does not have.
+    """The decoded integers of an op; None for what its form does not have.
 
-    Empty splits are even ones.
+    Empty splits mean even ones.
     """
 
     inputs: tuple[Run, ...] | None = None
@@ -99,7 +100,7 @@ def integers(data: bytes, position: int) -> tuple[int, ...] | None:
 
 
 def decode(form: dict[str, Any], given: Sequence[int]) -> Sizes | None:
-    """Says what the integers of an op with this form mean; None if they do not fit."""
+    """Decodes the integers of an op with this form; None if they do not fit it."""
     if max(given, default=0) >= layout.LONGEST:
         return None
     rest = _Reader(given)

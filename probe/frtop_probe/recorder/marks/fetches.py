@@ -26,7 +26,7 @@ class FetchRecorder:
         self._cells = ring.cells
         self._marks = ring.marks
         self._inside: set[int] = set()
-        """Idents of threads that are in a fetch."""
+        """Threads that are in a fetch."""
 
     def begin(self, iterator: Any) -> int:
         """Returns what `end` takes."""

@@ -1,7 +1,7 @@
 """Writes marks into the ring: what a rank does beside ops, from when to when.
 
-This runs several times per training step, in the program's threads. So all is bound once, as in
-`hook`.
+This runs several times per training step, in the program's threads, so everything is bound once, as
+in `hook`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,16 @@ from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MarkKind, Shape, StatusCell
 
 UNSEEN: Final = -1
-"""End of a mark that nobody saw end: an exception has passed, say."""
+"""End of a mark whose end was not seen, for instance because of an exception."""
 MAX_NUMBER: Final = 2**62 - 1
-"""Of samples and of steps."""
+"""Largest number of a step, and of samples."""
 
 
 class MarkWriter:
     """The marks of one ring."""
 
     def __init__(self, data: mmap, words: memoryview, shape: Shape) -> None:
-        """Begins with no mark.
-
-        Args:
-            data: the mapped file.
-            words: the same as 64-bit words.
-            shape: of the ring.
-        """
+        """`words` is `data` as 64-bit words."""
         self._words = words
         self._first = shape.marks_offset // 8
         self._count = shape.marks
@@ -44,7 +38,7 @@ class MarkWriter:
     begin: Callable[[int, int], int]
     """Begins a mark of a kind, with a number; returns its sequence number, for `end`."""
     instant: Callable[[int, int], int]
-    """Likewise of what has no duration."""
+    """The same for a mark without a duration."""
     end: Callable[[int], None]
     """Ends a mark now."""
 
@@ -54,11 +48,11 @@ class MarkWriter:
             self._words[self._watched] |= 1 << kind
 
     def unwatch(self, kind: MarkKind) -> None:
-        """Notes that marks of this kind are not recorded any more."""
+        """Notes that marks of this kind are no longer recorded."""
         self._words[self._watched] &= ~(1 << kind)
 
     def abandon(self, sequence: int) -> None:
-        """Says of a mark that nobody saw it end."""
+        """Notes that the end of a mark was not seen."""
         at = self._word_of(sequence)
         if self._words[at] == sequence:
             self._words[at + layout.MARK_END // 8] = UNSEEN

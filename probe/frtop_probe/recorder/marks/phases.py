@@ -1,13 +1,13 @@
-"""Records when forwards and backwards begin and end, if `FRTOP_PHASES` is 1: times of the host.
+"""Records when forwards and backwards begin and end on the host, if `FRTOP_PHASES` is 1.
 
 No module gets a hook. Global hooks would run at every module, `torch.compile` warns of them, and
 Dynamo compiles modules with hooks of their own differently. What is wrapped instead is never part
 of a graph:
 
-* a backward is the one Python function from which torch starts its engine;
-* a forward of DDP is what DDP itself labels for profilers. Dynamo knows such labels by their class
-  and leaves them out of graphs; a forward that is compiled with its label is not recorded;
-* a forward of FSDP2 is that of its root. FSDP2 keeps Dynamo out of the functions around it.
+* for a backward, the one Python function from which torch starts its engine;
+* for a forward of DDP, the label that DDP sets for profilers. Dynamo knows such labels by their
+  class and leaves them out of graphs; a forward that is compiled with its label is not recorded;
+* for a forward of FSDP2, the functions around its root's: FSDP2 keeps Dynamo out of them.
 
 The forward of a bare module is not recorded.
 """
@@ -40,15 +40,15 @@ def wanted() -> bool:
 
 
 class PhaseRecorder:
-    """The phases of all threads. A phase inside another one is part of that."""
+    """Records phases of all threads. A phase inside another one belongs to the outer one."""
 
     def __init__(self, ring: OwnRing, steps: StepCounter, test_ops: Callable[[], None]) -> None:
-        """Args: test_ops: looks which pending ops are over."""
+        """`test_ops` finds out which pending ops have completed."""
         self._test_ops = test_ops
         self._marks = ring.marks
         self._steps = steps
         self.on = True
-        """Whether phases begin; those that have begun end in any event."""
+        """Whether new phases are recorded; one that has begun is ended anyway."""
         self._open: dict[int, tuple[int, int, int]] = {}
         """By thread: `id` of what runs forward (0: a backward), its mark, and the step."""
         self._watches_forward = False
@@ -56,7 +56,7 @@ class PhaseRecorder:
         """Mark of the backward that runs: inside it torch may start others, in other threads."""
 
     def switch(self, *, on: bool) -> None:
-        """Records phases from the next ones on, or none any more."""
+        """Starts or stops recording, from the next phase on."""
         self.on = on
         self._watches_forward = False
         if on:
@@ -74,14 +74,14 @@ class PhaseRecorder:
         if known is not None:
             if known[0] != id(owner) and known[2] == step:
                 return
-            self._marks.abandon(known[1])  # it has raised
+            self._marks.abandon(known[1])  # it raised
         if not self._watches_forward:  # a program without DDP and FSDP2 has none
             self._watches_forward = True
             self._marks.watch(MarkKind.FORWARD)
         self._open[thread] = id(owner), self._marks.begin(MarkKind.FORWARD, step), step
 
     def forward_ends(self, owner: Any) -> None:
-        """Ends it, if it is the one that began."""
+        """Ends the forward that this module began."""
         thread = threading.get_ident()
         known = self._open.get(thread)
         if known is not None and known[0] == id(owner):
@@ -89,12 +89,12 @@ class PhaseRecorder:
             del self._open[thread]
 
     def root_begins(self, state: Any) -> None:
-        """Begins the forward of an FSDP2 module, unless it is inside that of another one."""
+        """Begins the forward of an FSDP2 module, unless another one's encloses it."""
         if state._state_ctx.iter_forward_root is None:  # noqa: SLF001
             self.forward_begins(state)
 
     def root_ends(self, state: Any) -> None:
-        """Ends it after that of the outermost one."""
+        """Ends the forward of the outermost FSDP2 module."""
         if state._state_ctx.iter_forward_root is state:  # noqa: SLF001
             self.forward_ends(state)
 
@@ -113,7 +113,7 @@ class PhaseRecorder:
         return mark
 
     def backward_ends(self, mark: int | None) -> None:
-        """Ends it. What was communicated in it is over, as far as torch has waited for it."""
+        """Ends a backward. Ops for which torch waited in it have completed."""
         if mark:
             self._marks.end(mark)
             self._test_ops()
@@ -129,8 +129,8 @@ def install(
     Args:
         torch: the package.
         recorder: returns that of this process: a forked child has another one.
-        guard: of functions that record.
-        always_guard: of functions that wrap.
+        guard: wraps functions that record.
+        always_guard: wraps functions that wrap.
     """
 
     def watch_fsdp(module: Any) -> None:
@@ -149,7 +149,7 @@ def install(
     when_imported(FSDP, always_guard(watch_fsdp))
     begins = guard(lambda: recorder().backward_begins())
     ends = guard(lambda mark: recorder().backward_ends(mark))
-    # All that `guard` makes have one code: what they call is ours.
+    # All functions that `guard` makes share one code object, and call only ours.
     hide_from_dynamo(torch, begins)
     return wrap_backward(torch, begins, ends)
 
@@ -162,9 +162,9 @@ def wrap_labels(torch: Any, wanted: Callable[[str], bool], begins: Hook, ends: H
 
     Args:
         torch: the package.
-        wanted: takes a label's text, at each one: keep it cheap.
+        wanted: takes the text of each label: keep it cheap.
         begins: takes the label object.
-        ends: likewise.
+        ends: the same.
     """
     kind = getattr(torch.autograd.profiler, "record_function", None)
     before, after = (getattr(kind, "__dict__", {}).get(n) for n in ("__enter__", "__exit__"))

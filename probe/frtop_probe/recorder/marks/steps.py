@@ -1,6 +1,6 @@
-"""Counts training steps without a change to the program, by the steps of its optimizers.
+"""Counts training steps by the steps of the optimizers, so the program needs no change.
 
-Records these as well: when each began and ended, on the host.
+Records when each optimizer's step began and ended on the host, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring.layout import MarkKind, StatusCell
 
 MOST_OPTIMIZERS: Final = 16
-"""Optimizers that are recorded. Programs with more have one for each parameter, say, that runs
+"""Most optimizers that are recorded. A program with more may have one per parameter, each running
 inside the backward: they would fill the ring with marks."""
 TOO_MANY: Final = (
     f"optimizer times are not recorded: more than {MOST_OPTIMIZERS} optimizers take turns"
@@ -29,7 +29,7 @@ class StepCounter:
     """
 
     def __init__(self, ring: OwnRing, test_ops: Callable[[], None]) -> None:
-        """Args: test_ops: looks which pending ops are over."""
+        """`test_ops` finds out which pending ops have completed."""
         self._ring = ring
         self._test_ops = test_ops
         self._marks = ring.marks
@@ -38,14 +38,14 @@ class StepCounter:
         self._last = 0
         self._last_mark = 0
         self._begun: dict[int, list[tuple[int, int]]] = {}
-        """By thread: `id` and mark of the optimizer that is at work in it. Some call another one
-        in their step, which is part of it and has no mark (0)."""
+        """By thread: `id` and mark of the optimizer whose step it runs. An optimizer that is called
+        within another one's step is part of that step and has no mark (0)."""
         self._round: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Optimizers that have begun since one of them began before; none that is gone, whose `id`
-        another one may have by now."""
+        """Optimizers that have begun a step in this round. Weak, because another optimizer may get
+        the `id` of one that is gone."""
         self._times_optimizers = True
         self.reached: Callable[[int], None] | None = None
-        """Called at the end of each step, by the thread that has made it."""
+        """Called at the end of each step, by the thread that ended it."""
         self.thread = 0
         """The ident of that thread; 0 before the first step."""
 
@@ -55,21 +55,21 @@ class StepCounter:
         return self._last + 1
 
     def in_optimizer(self, thread: int) -> bool:
-        """Returns whether an optimizer that is timed is at work in a thread."""
+        """Returns whether a thread runs the step of a recorded optimizer."""
         return bool(self._begun.get(thread))
 
     def index_of(self, optimizer: Any) -> int:
-        """Its place among the optimizers that have stepped: the same on all ranks."""
+        """Returns its place among the optimizers that have stepped, the same on all ranks."""
         counts = self._counts
         return list(counts).index(optimizer) if optimizer in counts else len(counts)
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        """Begins the mark of an optimizer's step. What was communicated for it is over."""
+        """Begins the mark of an optimizer's step. The ops that it depends on have completed."""
         if not self._times_optimizers:
             return
         self._test_ops()
         begun = self._begun.setdefault(threading.get_ident(), [])
-        if any(known == id(optimizer) for known, _ in begun):  # it has raised
+        if any(known == id(optimizer) for known, _ in begun):  # it raised
             self._marks.abandon(begun[0][1])
             begun.clear()
         if begun:
@@ -106,8 +106,8 @@ class StepCounter:
 
         Args:
             number: of the step.
-            samples: what this rank has worked off since it last said so. Of a loop with an
-                optimizer the step has ended already: they are added to the last one.
+            samples: what this rank has processed since the last call. In a loop with an optimizer
+                the step has already ended, so they are added to the last one.
         """
         self._own = self._own + 1 if number is None else number
         self._reach(self._own)

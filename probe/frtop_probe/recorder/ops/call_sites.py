@@ -20,7 +20,7 @@ from frtop_probe.ring.layout import Side, StatusCell
 MAX_FILES: Final = 65_536
 """Generated code has a new file name each time: the table is cleared at this size."""
 MAX_PLACES: Final = 1024
-"""Instructions whose line is kept; each holds its code object. Cleared at this size."""
+"""Instructions whose line is remembered; each keeps its code object alive. Cleared at this size."""
 _SKIPPED_FILES: Final = tuple(
     str(module.__file__)
     for module in (contextlib, functools, threading, warnings)
@@ -50,11 +50,11 @@ class CallSites:
 
     @property
     def on(self) -> bool:
-        """Whether lines are looked for."""
+        """Whether ops get a site."""
         return self._on[0]
 
     def switch(self, *, on: bool) -> None:
-        """Looks for lines from now on, or for none any more: ops have no site then."""
+        """Sets whether ops get a site from now on."""
         self._on[0] = on
 
     def finder(self) -> Callable[[FrameType | None], int]:
@@ -72,7 +72,7 @@ class CallSites:
                 if skip is None:
                     skip = classify(file)
                 if not skip:
-                    # Not by its line: to find that takes longer the longer the function is.
+                    # Not by its line: the longer the function, the longer that takes to find.
                     found = places.get((identity(code), frame.f_lasti))
                     return found[1] if found is not None and found[0] is code else number(frame)
                 frame = frame.f_back
@@ -81,11 +81,11 @@ class CallSites:
         return site
 
     def file_of(self, site: int) -> str:
-        """Returns the file of a site's line; "" if there is none of this number."""
+        """Returns the file of a site; "" if there is no such site."""
         return next((file for (file, _), number in self._numbers.items() if number == site), "")
 
     def _number(self, frame: FrameType) -> int:
-        """Returns the number of a frame's line, and keeps it for this place in the code."""
+        """Returns the number of a frame's line, and remembers it for this instruction."""
         code = frame.f_code
         found = self._numbers.get((code.co_filename, frame.f_lineno)) or self.intern(frame)
         if found:

@@ -1,12 +1,12 @@
-"""How far the device of one group has come with the collectives that this rank handed to it.
+"""How far the device of one group has got with the collectives that this rank handed to it.
 
 An op of NCCL runs on its device long after the call that issued it has returned. Torch's Flight
 Recorder keeps two numbers per group: of the last collective that was handed over, and of the last
-one that is complete. `device_watch` reads them; here they become ends of our own ops.
+one that has completed. `device_watch` reads them; here they become ends of our own ops.
 
-What these numbers cannot tell stays *untracked*: sends and receives, and all ops of a group once it
-has had one, since both share the numbers; captured ops, which have a number and are never handed
-over; all ops of a group that the Flight Recorder does not have.
+Ops whose end these numbers do not show are *untracked*: sends and receives, and all ops of a group
+once it has had one, because they share the numbers; captured ops, which have a number and are never
+handed over; all ops of a group that the Flight Recorder does not have.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ UNREADABLE: Final = "unreadable"
 DESTROYED: Final = "destroyed"
 NOT_HANDED_OVER: Final = "not handed over"
 """Reasons why ops are untracked, in a group's `blind`. The last one says that the backend does not
-note what it hands over, as with `TORCH_NCCL_BLOCKING_WAIT=1`."""
+record what it hands over, as with `TORCH_NCCL_BLOCKING_WAIT=1`."""
 
 MISSED: Final = 16
-"""After this many ops of which none was handed over, none will be."""
+"""If none of this many ops was handed over, none will be."""
 
 
 class HandedOver(NamedTuple):
@@ -49,13 +49,13 @@ class Status(NamedTuple):
 
 
 class DeviceFront:
-    """The device side of one group. The hook fills it, the recorder's thread empties it.
+    """Ops of one group on its device. The hook adds them, the recorder's thread takes them.
 
     Attributes:
         group: The group's number in the ring.
         device: Torch's.
         kind: Name of the backend.
-        listed: Whether the Flight Recorder was seen to have the group.
+        listed: Whether the group was seen in the Flight Recorder.
         waiting: Ops on the device, the oldest first.
         blind: Why its ops are untracked; "" while they are not.
     """
@@ -82,10 +82,10 @@ class DeviceFront:
     ) -> None:
         """Notes that the call of a collective has returned. For the hook.
 
-        Another thread may have issued one meanwhile: then the end is found later, never too early.
+        If another thread has issued one meanwhile, the end is found later, never too early.
         """
         if self.kind == NCCL2:
-            # Its numbers are of a count that only calls of its own see: `take` finds the offset.
+            # Python cannot read its count at this point, so we keep ours; `take` finds the offset.
             self._count += 1
             position = self._count
         else:
@@ -100,13 +100,13 @@ class DeviceFront:
         finish: Callable[[HandedOver], None],
         untrack: Callable[[HandedOver], None],
     ) -> str:
-        """Applies what the backend says.
+        """Applies the numbers of the backend.
 
         Args:
             status: None if the Flight Recorder does not have the group.
             returned: length of `waiting` before the status was read.
             finish: called with ops that are complete, the oldest first.
-            untrack: called with ops that nobody will know anything about.
+            untrack: called with ops whose end will never be known.
 
         Returns:
             A reason to give up, "" for none.

@@ -1,11 +1,11 @@
-"""Reads how far the devices of all groups are, in the recorder's thread, at each heartbeat.
+"""Reads how far the devices of all groups have got, in the recorder's thread, at each heartbeat.
 
 The status of torch's Flight Recorder is a copy of a few integers: it asks no device, so it is
 allowed while a graph is captured, and returns when the driver hangs. `Work` and events are never
 asked: that may block with the GIL held, and ends captures of other threads.
 
-Reading iterates a map in torch that a group's *first* op extends. So `first_calls` has such ops
-while they are in their calls, and nothing is read then.
+Reading iterates a map in torch that a group's *first* op extends. So such ops are in `first_calls`
+during their calls, and nothing is read then.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from frtop_probe.recorder.ops.device_front import NCCL, NCCL2, DeviceFront, Hand
 from frtop_probe.ring import layout
 
 UNWATCHED_NS: Final = 1_000_000_000
-"""A first op that is in its call for longer hides all devices, and that is said."""
+"""If the call of a first op takes longer, it hides all devices, and the groups say so."""
 ERROR_NS: Final = 1_000_000_000
-"""Age of the oldest op on a device from which its backend is asked for errors, and how often."""
+"""When the oldest op on a device is this old, its backend is asked for errors, this often."""
 MAX_STATUS: Final = 8 << 20
-"""Bytes of a status: those of some ten thousand groups."""
+"""Most bytes of a status: enough for some ten thousand groups."""
 _FIELDS: Final = ("last_enqueued_collective", "last_completed_collective")
 _NO_ERROR: Final = "SUCCESS"
 
 
 class TrackedOps(Protocol):
-    """What the watch does with ops; see `pending.PendingOps`."""
+    """See `pending.PendingOps`."""
 
     def finish(self, entry: Any, now: int, failed: bool | None, late: bool) -> None: ...
 
@@ -60,7 +60,7 @@ class DeviceWatch:
         """Held while a first op begins and while the status is read. A signal handler may issue
         an op within either."""
         self.first_calls: dict[int, int] = {}
-        """When the call began in ns, by sequence number, of ops of groups that are not listed."""
+        """When the call of each first op began in ns, by its sequence number."""
         self.fronts: dict[int, tuple[DeviceFront, Any]] = {}
         """By group, with a weak reference to torch's object."""
         self._words = words
@@ -75,7 +75,7 @@ class DeviceWatch:
     # -- called by the hook and by the table of groups
 
     def front_of(self, group: int, process_group: Any, reference: Any) -> DeviceFront | None:
-        """Returns the front of a new group; None where no op of it could be followed."""
+        """Returns the front of a new group; None where none of its ops can be followed."""
         found = _device_backend(process_group)
         if found is None or found[1] not in (NCCL, NCCL2):
             return None
@@ -97,7 +97,7 @@ class DeviceWatch:
     # -- called by the recorder's thread
 
     def look(self, now: int) -> None:
-        """Reads the status, and ends what it says is complete."""
+        """Reads the status, and completes the ops that it shows as complete."""
         for front, _ in list(self.fronts.values()):
             if front.blind:  # the hook has found out
                 self._give_up(front, front.blind)
@@ -152,7 +152,7 @@ class DeviceWatch:
             self._set_watched(front.group, 1)
 
     def _learn_key(self, front: DeviceFront) -> None:
-        """Finds the group's key in the status of nccl2: only entries tell it. No event is asked."""
+        """Finds the group's key among the entries of nccl2, without asking an event."""
         if front.kind == NCCL2 and front.group not in self._keys and front.waiting:
             _, reference = self.fronts[front.group]
             key = _key_in_entries(self._dump(NCCL2, entries=True), reference())
@@ -213,12 +213,12 @@ class DeviceWatch:
 
 
 def device_words(group: int) -> int:
-    """Index of the first of a group's words on its device, see `layout.GROUP_DEVICE`."""
+    """Returns the index of a group's first word about its device, see `layout.GROUP_DEVICE`."""
     return (layout.GROUPS_OFFSET + group * layout.GROUP_ROW.size + layout.GROUP_DEVICE) // 8
 
 
 def _device_backend(process_group: Any) -> tuple[Any, str, str] | None:
-    """Returns device, name and key of the one backend that is not for CPUs; None for none."""
+    """Returns device, name and key of the only backend that is not for CPUs, or None."""
     found = []
     try:
         for device in process_group._device_types:  # noqa: SLF001
@@ -237,7 +237,7 @@ def _refusal(torch: Any) -> str:
         return "rocm"  # it asks for RCCL's own dump, which may hang
     suffix = getattr(torch._C, "_nccl_version_suffix", None)  # noqa: SLF001
     if callable(suffix) and suffix():
-        return "nccl variant"  # ncclx does likewise
+        return "nccl variant"  # ncclx does the same
     return ""
 
 

@@ -1,12 +1,12 @@
 """CUDA graphs that ops of c10d were captured into.
 
 A replay launches the captured kernels again without the dispatcher: no hook runs, no counter
-moves, and what the ranks wait for in it is not seen. So a rank with such a graph says so, as one
-with a transport past c10d does, and by the same way: it takes blame away, and accuses nobody.
+moves, and nobody sees what the ranks wait for in it. So a rank with such a graph reports it like a
+transport past c10d: it takes blame away, and accuses nobody.
 
-Only Python's two ends of a capture are wrapped. Nothing is done at an op or at a replay, and
-nothing asks CUDA: that may end a capture of another thread. Which ops were captured is told by the
-numbers of their groups. Those of other threads count, too, because autograd issues from its own.
+Only the two Python functions that begin and end a capture are wrapped. Nothing runs at an op or at
+a replay, and nothing asks CUDA, which could end another thread's capture. A group whose numbers
+advanced during a capture had ops in it, from any thread: autograd issues from its own.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from frtop_probe.recorder.ops.groups import RecordedGroup
 
 GRAPHS: Final = "torch.cuda.graphs"
 REPLAYS: Final = "CUDA graph replays"
-"""What the screens call it, among the transports past c10d."""
+"""Its name among the transports past c10d."""
 MAX_NAME: Final = 80
 _NEVER_CAPTURED: Final = frozenset({"gloo", "mpi"})
-"""Backends that work on CPUs: an op of theirs during a capture is no part of it."""
+"""Backends of CPUs: their ops are not captured."""
 
 Numbers = dict[int, tuple[int, int]]
-"""Of each group: its last collective and its last message."""
+"""Number of the last collective and of the last message, by group."""
 
 
 class GraphCaptures:
@@ -36,13 +36,13 @@ class GraphCaptures:
 
     def __init__(self) -> None:
         self.sign = ""
-        """Of the first capture with ops: it does not change afterwards. "" while there is none."""
+        """Describes the first capture with ops; "" before that."""
         self._open: dict[int, Numbers] = {}
         self._active: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def active(self) -> bool:
-        """Whether a capture is going on, of any thread."""
+        """Whether any thread is capturing."""
         return bool(self._active)
 
     def begins(self, graph: object) -> None:
@@ -51,7 +51,7 @@ class GraphCaptures:
             self._active.add(graph)
 
     def over(self, graph: object) -> None:
-        """The capture into this graph goes on no more, however that came. Never raises."""
+        """The capture into this graph is over, with or without an error. Never raises."""
         with suppress(TypeError):
             self._active.discard(graph)
 
@@ -74,7 +74,7 @@ class GraphCaptures:
                 return
 
     def clear(self) -> None:
-        """Forgets all, in a forked child: a graph does not outlive a fork."""
+        """Forgets everything, in a forked child: a graph does not outlive a fork."""
         self.sign = ""
         self._open.clear()
         self._active.clear()

@@ -20,9 +20,9 @@ from frtop_probe.ring.layout import Side
 from frtop_probe.ring.rank_ranges import fold
 
 MAX_CHANNELS: Final = 4096
-"""A program that gives each message a tag of its own must not fill memory."""
+"""Bounds memory where a program gives each message its own tag."""
 Channel = tuple[str, int, int]
-"""Which messages are counted together: name of the op, party as in a slot, tag."""
+"""Messages that are counted together: name of the op, party as in a slot, tag."""
 
 
 class RecordedGroup:
@@ -76,10 +76,9 @@ class GroupTable:
         self._references: dict[int, weakref.ref[Any]] = {}
         self._lock = threading.RLock()
         self.front_of: Callable[[int, Any, Any], DeviceFront | None] = lambda *_: None
-        """Returns the device side of a group, by its number, torch's object and a weak reference
-        to that."""
+        """Makes the front of a group from its number, torch's object and a weak reference to it."""
         self.known: dict[int, RecordedGroup] = {}
-        """By `id()` of the process group; an entry goes with its group, so no id is stale."""
+        """By `id()` of the process group; an entry is removed with its group, so no id is stale."""
 
     def register(self, name: str, process_group: Any) -> RecordedGroup:
         """Adds a group that has had no op yet, so its numbers are exact."""
@@ -151,7 +150,7 @@ class GroupTable:
                 self.describe(group, process_group)
 
     def note_device(self, number: int, blind: str, error: str) -> None:
-        """Notes why the device side of a group is not seen, or its backend's error."""
+        """Records why ops of a group cannot be followed on the device, or its backend's error."""
         with self._lock:
             for group in list(self.known.values()):
                 if group.id == number:
@@ -187,7 +186,7 @@ class GroupTable:
             return ended
 
     def copy_last_ops(self) -> None:
-        """Copies the slot of each group's last op into its row, before the history loses it."""
+        """Copies the slot of each group's last op into its row, before newer ops overwrite it."""
         ring, shape = self._ring, self._ring.shape
         for group in list(self.known.values()):
             sequence = group.last

@@ -41,12 +41,12 @@ MAX_PARTY: Final = 2**32 - 1
 OFF: Final = 0
 ON: Final = 1
 EXPECTING: Final = 2
-"""On, and `at_op` is to be called: costs nothing while it is not."""
+"""On, and `at_op` is called before each op."""
 
 
 FindIssuer = Callable[[int, int, Any, Sequence[Any]], int]
 """Takes the ident of the thread, the site, the process group and the arguments of an op; returns
-what a slot says of its issuer."""
+its issuer as in a slot."""
 
 
 class TorchTooOldError(Exception):
@@ -65,7 +65,7 @@ class KernelContext(Protocol):
     enabled: list[int]
     reduce_ops: ReduceOps
     find_issuer: list[FindIssuer]
-    """At most one; nothing is ever removed: a kernel may be about to call it."""
+    """At most one. Never removed, because a kernel may be about to call it."""
 
     def fail(self, error: BaseException) -> None: ...
 
@@ -130,7 +130,7 @@ def _features(torch: Any) -> tuple[list[Operation], _Parts]:
 
 
 def _schemas(core: Any) -> list[Any]:
-    """Schemas of c10d's ops. Those of all ops take ten times as long, and 20 MB."""
+    """Returns the schemas of c10d's ops: those of all ops take ten times as long, and 20 MB."""
     names = (name.partition(".")[0] for name in core._dispatch_get_all_op_names())  # noqa: SLF001
     ours = dict.fromkeys(name for name in names if name.startswith("c10d::"))
     return [one for name in ours for one in core._jit_get_schemas_for_operator(name)]  # noqa: SLF001
@@ -141,10 +141,7 @@ def hide_from_dynamo(torch: Any, function: Callable[..., Any], *, callees: bool 
 
     Applies to the code object, costs nothing later, and does not import the compiler.
 
-    Args:
-        torch: the package.
-        function: the function.
-        callees: skip what it calls as well. Not where it calls the program's own code.
+    `callees`: also skips what it calls; not for a function that calls the program's own code.
     """
     try:
         frames = torch._C._dynamo.eval_frame  # noqa: SLF001

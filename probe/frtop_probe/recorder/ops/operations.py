@@ -28,8 +28,8 @@ UNSIGNALLED: Final = P2P | {
     "reduce_scatter_",
     "reduce_scatter_tensor_coalesced_",
 }
-"""Ops whose handles on gloo do not report completion by themselves: p2p handles only once the
-program waits for them, those of reduce_scatter never."""
+"""Ops whose handles on gloo do not report completion: those of p2p only after the program has
+waited for them, those of reduce_scatter never."""
 BARRIERS: Final = frozenset({"barrier", "monitored_barrier_"})
 """Ops whose tensor is a dummy that only selects the device."""
 

@@ -1,14 +1,14 @@
 """Ops that were issued and are not complete, with the `Work` handles that report completion.
 
-`Work.wait` tells when a thread began to wait for an op, and its return when the op was complete
-(see `waits`). That is exact. Nobody may wait, though, or C++ alone; and a `Work` keeps its tensors
-alive, also after completion. So each hook tests two handles (in turn, because one that never
-completes must not block those after it), phases that end test 32, the recorder's thread tests all,
-and completed handles are dropped at once; what is found so ended at that time or before, and is
-marked `Flag.LATE`.
+The call of `Work.wait` shows when a thread began to wait for an op, and its return when the op was
+complete (see `waits`). That is exact. But perhaps nobody waits, or only C++ does; and a `Work`
+keeps its tensors alive, also after completion. So each hook tests two handles (in turn, because one
+that never completes must not block those after it), the end of a phase tests 32, the recorder's
+thread tests all, and completed handles are dropped at once. An op that is found in this way ended
+then or earlier, and is marked `Flag.LATE`.
 
-Some handles never report completion. They are held weakly as soon as the caller has them:
-Python sees the same object as we do, so its end means that no caller waits any more.
+Some handles never report completion. They are held weakly as soon as the caller has them: the
+caller has the same Python object, so once that is gone, no caller waits.
 
 Each step is one atomic operation on a dict or deque, because a lock would cost more than all
 the rest. A signal handler may raise between any two steps. So an op is first recorded as
@@ -40,13 +40,13 @@ a broken connection only after a while."""
 TESTED: Final = 32
 """Handles among which the hook tests: finding the n-th one takes n steps."""
 MAX_HANDLES: Final = 4096
-"""Most handles that are held: those of some backends never report completion."""
+"""Most handles that are held: some backends never report completion."""
 MAX_DEVICE_OPS: Final = 256
 """Ops on devices whose tensors are stored: the newest ones, complete or not."""
 
 Entry = tuple[Any, int, int, int, int, int, Any, "Operation | None"]
-"""A handle, and its op's sequence number, issue time in ns, site, group, whether the caller waits
-in the call itself, its tensors (see `tensor_refs`), and which op it is."""
+"""A handle, and its op's sequence number, issue time in ns, site, group, whether the call itself
+waits, its tensors (see `tensor_refs`), and its `Operation`."""
 ToWeaken = tuple[Entry, int, int]
 """An entry to be held weakly, when its call returned in ns, and the ident of its thread."""
 
@@ -59,18 +59,18 @@ class PendingOps:
         self.open: dict[int, int] = {}
         """Group by sequence number, including ops whose call has not returned yet."""
         self.handles: dict[int, Entry] = {}
-        """By `id()` of the handle, which the entry keeps alive: ops whose handle tells the end."""
+        """Ops whose handle reports completion, by its `id()`; the entry keeps the handle alive."""
         self.silent_handles: dict[int, Entry] = {}
-        """Likewise those whose handle does not. Such an entry has no handle once that is held
-        weakly, and goes when the handle does."""
+        """Ops whose handle does not. Once the handle is held weakly, the entry has none, and goes
+        with it."""
         self.last_sync: dict[int, int] = {}
-        """By thread: its last op whose call waits for it."""
+        """By thread: its last op whose call waits."""
         self.to_weaken: deque[ToWeaken] = deque()
         self.device_handles: dict[int, tuple[Any, int, int]] = {}
         """By thread: the handle of an op on a device whose caller is about to wait for it, the
         op's sequence number, and when the call returned. It is dropped when the wait begins."""
         self.device_ops: deque[tuple[int, Operation, Any]] = deque(maxlen=MAX_DEVICE_OPS)
-        """Ops on devices with weak references to their tensors: their completion is unknown."""
+        """Ops on devices, complete or not, with weak references to their tensors."""
         self._only_waited: set[int] = set()
         """Untracked ops that are open because a thread waits for them."""
         self.overflow = Overflow(ring, self.open)
@@ -95,10 +95,10 @@ class PendingOps:
         return probe
 
     def test_oldest(self) -> None:
-        """Tests the oldest handles where a phase ends, or the optimizer begins.
+        """Tests the oldest handles when a phase ends or an optimizer's step begins.
 
-        What C++ has waited for (the reducer of DDP) is over by then. The next hook may be a fetch
-        and a forward later: ops would seem to be pending in all of it.
+        Ops that C++ waited for (the reducer of DDP) are complete at that point. The next hook may
+        come only after a fetch and a forward, and until then they would seem to be pending.
         """
         handles = self.handles
         if not handles:
@@ -174,7 +174,7 @@ class PendingOps:
             self.forget_silent(entry[1])
 
     def returned(self, sequence: int, now: int) -> None:
-        """Completes an op that a thread has waited for unseen: the thread issues another op."""
+        """Completes an op whose wait was not seen: the thread issues another op."""
         silent = list(self.silent_handles.items())
         for entry in (*list(self.handles.values()), *(entry for _, entry in silent)):
             if entry[1] == sequence:
@@ -185,14 +185,14 @@ class PendingOps:
                         self.silent_handles.pop(key, None)
 
     def forget_silent(self, sequence: int) -> None:
-        """Lets go of a handle that does not tell its end, after its op is complete."""
+        """Drops a handle that does not report completion, once its op is complete."""
         self._weak.pop(sequence, None)
         for item in list(self.to_weaken):
             if item[0][1] == sequence:
                 _drop(self.to_weaken, item)
 
     def device_wait_began(self, sequence: int, now: int) -> None:
-        """Notes that a thread waits for an op on a device; its completion stays unknown."""
+        """Records that a thread waits for an op on a device."""
         if sequence not in self.open:
             self.open[sequence] = layout.NO_GROUP
             self._only_waited.add(sequence)
@@ -201,7 +201,7 @@ class PendingOps:
     def device_wait_ended(self, sequence: int, now: int) -> None:
         self.set_wait(sequence, -now)
         if sequence not in self._only_waited:
-            return  # its device tells when it is complete
+            return  # its device shows when it is complete
         self._only_waited.discard(sequence)
         self.open.pop(sequence, None)
         if sequence in self.overflow.places:
@@ -367,11 +367,8 @@ def _failed(work: Any) -> bool:
 class Overflow:
     """Copies of old pending ops, in a section of the ring that newer ops do not overwrite.
 
-    As in `Pending`, a signal handler may raise between any two steps; repeating one is harmless.
-
-    Args:
-        ring: of the ring.
-        pending: the pending ops, by sequence number; ops for which there is no room go from it.
+    As in `PendingOps`, a signal handler may raise between any two steps; repeating one is harmless.
+    `pending` has the pending ops by sequence number; an op for which there is no room is removed.
     """
 
     def __init__(self, ring: OwnRing, pending: dict[int, int]) -> None:
@@ -386,7 +383,7 @@ class Overflow:
         """Copies old pending ops, and updates `OLDEST`."""
         ring = self._ring
         if self._spilling.locked():
-            return  # another thread is at it, or this one was interrupted by a signal handler
+            return  # another thread does it, or a signal handler interrupted this one
         with self._spilling:
             head = ring.cells[StatusCell.HEAD]
             horizon = head - ring.shape.slots // 2
@@ -416,7 +413,7 @@ class Overflow:
             self.retire(sequence)
 
     def _stays(self, sequence: int) -> bool:
-        """Whether no op takes its slot for another ring's length, as the ring was made longer."""
+        """Whether no op will take its slot soon, because the ring was made longer."""
         shape, first = self._ring.shape, self._ring.longer_from[0]
         if sequence < first:
             return sequence + shape.slots >= first

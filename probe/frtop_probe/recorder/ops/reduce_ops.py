@@ -1,4 +1,4 @@
-"""Which reduce ops the program calls, as torch's objects say: too slow to ask in the hook."""
+"""Reads reduce ops from torch's objects, outside the hook, where that would be too slow."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 
 MAX_DECODED: Final = 4096
-"""Most reduce ops that wait for the next tick, the newest ones: about 16,000 per second are
-decoded. Each takes 2.5 µs of the GIL, in addition to the 10 µs of the hook for the op itself."""
+"""Most reduce ops that wait for the next tick; older ones are dropped. So about 16,000 per second
+are decoded, at 2.5 µs each with the GIL."""
 DECODING_S: Final = 0.05
 """Longest decoding in one tick: each decoding gives up the GIL and may wait to get it back, and
 the next heartbeat must not be late."""
 PREMUL: Final = 9
 """Torch numbers reduce ops from 0 (sum) to 8 (premul_sum), a slot from 1."""
-UNTOLD: Final = "reduce ops are not told apart: this torch does not say which they are"
+UNTOLD: Final = "reduce ops are unknown: this torch does not show them"
 
 
 class ReduceOps:
-    """Torch's objects until the next heartbeat, when the recorder's thread asks them.
+    """Keeps torch's objects until the recorder's thread reads them at the next heartbeat.
 
-    Args:
-        ring: of the ring.
-        note: writes a note into the ring, once.
+    `note` writes a note into the ring, once.
     """
 
     def __init__(self, ring: OwnRing, note: Callable[[str], object]) -> None:
@@ -36,10 +34,7 @@ class ReduceOps:
         self._note = note
 
     def decode(self) -> None:
-        """Writes them into the slots of their ops.
-
-        Oldest first, so that consecutive ops become known consecutively.
-        """
+        """Writes them into the slots of their ops, oldest first."""
         ring = self._ring
         words = ring.words
         deadline = time.monotonic() + DECODING_S

@@ -1,9 +1,9 @@
-"""What ops do, written such that nothing varies for free: a form once, sizes as often as needed.
+"""Writes what ops do: each form once, sizes as often as needed.
 
-A *form* is what few ops of a program differ in: kind, dtypes, devices. Each is written once, into
-the side table. Shapes, splits and tags go into the ring's sizes, and are written again when others
-have nearly overwritten them; so a program whose shapes never vary writes them once, and one whose
-splits are new at every op pays a few microseconds for each and no memory.
+A *form* is kind, dtypes and devices: a program has few. Each is written once, into the side table.
+Shapes, splits and tags go into the ring's sizes, and are written again before others overwrite
+them. So a program whose shapes never vary writes them once, and one whose splits are new at every
+op pays a few microseconds for each and no memory.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ KeyFunction = Callable[[Sequence[Any]], tuple[Key, bool]]
 """Takes an op's arguments; returns a hashable key of its form and sizes, and whether its tensors
 are on the CPU."""
 Written = tuple[int, int, float]
-"""Form id, position of the sizes (0: none), and the lowest `floor` at which these sizes may still
-be used for new ops."""
+"""Form id, position of the sizes (0: none), and the highest `floor` at which new ops may still use
+these sizes."""
 
 MAX_KEYS: Final = 1024
 """Most keys that are kept per op."""
@@ -33,14 +33,14 @@ MAX_SPLITS: Final = 4096
 """Most splits in the keys that are kept per op: some 0.5 MB."""
 MIN_KEYS: Final = 8
 TRIED: Final = 8
-"""Keys with splits in a row that must be new for the next ones not to be tried."""
+"""If this many keys with splits in a row are new, the next ops go without a key."""
 UNTRIED: Final = 120
-"""How many ops with splits then go without a key. It costs more than it can save where splits vary
-at every op: hashing, comparing and storing two numbers a rank."""
+"""How many ops with splits then go without a key. Where splits vary at every op, a key costs more
+than it saves: two numbers per rank are hashed, compared and stored."""
 UNKEYED: Final = ()
-"""The key of an op whose sizes are to be written anyway. It is never known."""
+"""The key of an op whose sizes are written in any case. It is never known."""
 _TRIES: Final = 3
-"""How often other threads may come in between before an op stays without sizes."""
+"""After this many interferences of other threads, an op stays without sizes."""
 
 
 class NothingToCommunicate(Exception):
@@ -48,7 +48,7 @@ class NothingToCommunicate(Exception):
 
 
 class Splits:
-    """Decides whether keys with splits are worth what they cost: not where all of them are new.
+    """Decides whether keys with splits are worth their cost: not where all of them are new.
 
     Two threads may miscount, which is harmless.
     """
@@ -57,7 +57,7 @@ class Splits:
 
     def __init__(self) -> None:
         self.skip = 0
-        """How many ops go without a key from now on."""
+        """How many of the next ops go without a key."""
         self.tried = 0
         self.written = 0
         """How many of those that were tried had to be written."""
@@ -286,13 +286,13 @@ class SignatureTable:
         self._chunks = itertools.count(1)
         self._half = ring.shape.chunks // 2
         self.floor: list[float] = [0.0]
-        """Sizes of a lower `Written[2]` are to be written again."""
+        """Sizes with a lower `Written[2]` must be written again."""
         self._write_sizes = self._sizes_writer()
 
     def writer_of(
         self, operation: Operation, varying: Splits | None = None
     ) -> tuple[dict[Key, Written], Callable[[Key, Sequence[Any]], Written]]:
-        """Returns what is known of an op by key, and a function that writes what is not.
+        """Returns what has been written for an op, by key, and a function that writes a new key.
 
         Two threads may number one form twice. A lock would cost more, and a signal handler that
         raises would leave it locked.

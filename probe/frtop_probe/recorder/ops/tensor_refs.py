@@ -1,7 +1,7 @@
 """References to the tensors of an op, held beside its handle until the op is complete.
 
-They are strong while the handle holds the tensors anyway, so that no tensor lives longer than
-without the recorder, and weak afterwards. Only the arguments with tensors are held, unchanged:
+They are strong only while the handle holds the tensors anyway, so that no tensor lives longer than
+without the recorder. Only the arguments with tensors are held, unchanged:
 the hook neither looks at them nor holds the process group.
 """
 

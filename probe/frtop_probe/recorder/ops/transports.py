@@ -1,8 +1,8 @@
 """Which transports past c10d this process has at hand, as the recorder's thread sees them.
 
-A look-up in `sys.modules` takes a microsecond and blocks nobody. Reading the own
-`/proc/self/maps` would wait for a driver call that holds the memory's lock, and the heartbeat with
-it. So a library that C++ loads without a Python module is not told here.
+A look-up in `sys.modules` takes a microsecond and blocks nobody. Reading `/proc/self/maps` would
+wait for a driver call that holds the memory's lock, and delay the heartbeat. So a library that C++
+loads without a Python module is not found here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from frtop_probe.transports import (
 )
 
 AGAIN_S: Final = 1.0
-"""Pause between two looks, of some 20 us each: engines load these modules while they start."""
+"""Pause between two looks of about 20 us: engines load these modules while they start."""
 
 
 class TransportWatch:
-    """Looks now and then, and says when something has changed."""
+    """Looks once a second, and reports changes."""
 
     def __init__(self) -> None:
         self._known: tuple[tuple[str, str], ...] = ()
@@ -47,12 +47,12 @@ class TransportWatch:
 def loaded() -> tuple[tuple[str, str], ...]:
     """Name and sign of each transport that this process has at hand. Imports nothing.
 
-    Replays of CUDA graphs with ops of c10d in them are one: nobody observes them either.
+    Replays of CUDA graphs with ops of c10d count as one: nobody observes them either.
     """
     modules = sys.modules
     found = [(name, module_sign(module)) for module, name in MODULES.items() if module in modules]
     for (module, variable), name in VARIABLES.items():
-        # Only a plain dict is asked: nothing of the program is called.
+        # Only a plain dict is read, so that no code of the program runs.
         namespace = getattr(modules.get(module), "__dict__", None)
         value = namespace.get(variable) if type(namespace) is dict else None
         if type(value) is dict and value:

@@ -1,6 +1,6 @@
 """How long ops of each call site usually take, smoothed and written into the ring.
 
-A hook only stores what it measured; the recorder's thread works it off with each heartbeat.
+A hook only stores what it measured; the recorder's thread processes that at each heartbeat.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_STORED: Final = 1024
 start: growing at an op would take memory between the program's tensors and fragment malloc."""
 
 Measured = tuple[int, int, bool]
-"""A site, a wait in ns, and whether it is exact; else it was shorter."""
+"""A site, a wait in ns, and whether it is exact; otherwise the wait was at most this long."""
 
 
 class UsualWaits:

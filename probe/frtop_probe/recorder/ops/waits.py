@@ -1,7 +1,7 @@
-"""Sees threads wait: `Work.wait`, wrapped, so that a wait and the end of its op are exact facts.
+"""Wraps `Work.wait`, so that the begin of a wait and the end of its op are known exactly.
 
-Torch's own functions call it for every synchronous op, and programs for asynchronous ones. What
-waits in C++ (the reducer of DDP, `wait_tensor` of functional collectives) does not come here.
+Torch's own functions call it for every synchronous op, and programs for asynchronous ones. Waits in
+C++ (the reducer of DDP, `wait_tensor` of functional collectives) do not come here.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag
 
 EXACT_NS: Final = 1_000_000
-"""How exact an end is meant to be."""
+"""Precision of an end that counts as exact."""
 
 
 class WaitHook:
     """The wrappers of `Work.wait`. They stay until the process ends, or `remove`.
 
-    A `wait` in Python stays as it is: it calls that of its base class, or waits for no op.
+    A `wait` in Python is not wrapped: it calls that of its base class, or waits for no op.
     """
 
     def __init__(
@@ -37,14 +37,9 @@ class WaitHook:
         enabled: list[int],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Installs the wrappers.
+        """Installs the wrappers on `work`, torch's class of handles, and those derived from it.
 
-        Args:
-            work: torch's class of handles.
-            pending: the ops.
-            watch: looks at what an op has left, after the wait for it.
-            enabled: whether the recorder is on, in its first item.
-            fail: called with an exception of the recorder.
+        The recorder is on while `enabled[0]` is not 0; `fail` takes an exception of ours.
         """
         self.wrapped: list[tuple[Any, Any, Any]] = []
         """Class, its own `wait`, our `wait`."""
@@ -56,14 +51,14 @@ class WaitHook:
                 self.wrapped.append((kind, own, ours))
 
     def remove(self) -> None:
-        """Puts the originals back, unless somebody else has wrapped them, too."""
+        """Restores the originals, unless somebody else has wrapped them, too."""
         for kind, own, ours in self.wrapped:
             if kind.__dict__.get("wait") is ours:
                 kind.wait = own
 
 
 def _is_over(work: Any) -> bool:
-    """Whether an op is complete; a handle of the program's own may fail to say."""
+    """Whether an op is complete; false where a handle of the program raises."""
     try:
         return bool(work.is_completed())
     except Exception:  # noqa: BLE001 - it is the program's to raise, in its own call
@@ -71,7 +66,7 @@ def _is_over(work: Any) -> bool:
 
 
 def _classes(kind: Any) -> list[Any]:
-    """Returns a class and all that are derived from it; some in C++ have a `wait` of their own."""
+    """Returns a class and all derived ones; some classes in C++ have their own `wait`."""
     return [kind, *(each for derived in kind.__subclasses__() for each in _classes(derived))]
 
 
@@ -98,8 +93,8 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     clock, identity = time.monotonic_ns, id
     unfinished, ended_watched = watch.unfinished, watch.ended
 
-    # pybind11 asks a handle of a Python class whether that class overrides `wait`, and tells a
-    # call from the override itself by this name and by `self`: with another name it would call the
+    # pybind11 checks whether the Python class of a handle overrides `wait`, and recognises a call
+    # from the override itself by this name and by `self`. With another name it would call the
     # wrapper again and again.
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
         try:
@@ -144,7 +139,9 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
             finally:
                 try:
                     now = clock()
-                    if silent:  # it says nothing: a wait that takes no time waited for nothing
+                    if (
+                        silent
+                    ):  # it reports nothing, but a wait that takes no time waited for nothing
                         before = now - begun < EXACT_NS
                     late = before and now - entry[2] > EXACT_NS
                     if failed or late or overflow or sequence not in is_open:

@@ -30,7 +30,7 @@ STUB_S: Final = 0.2
 """The stub exits within milliseconds; one that does not is reaped later."""
 _unreaped: Final[list[int]] = []
 _attempts: Final[dict[AgentFiles, SpawnAttempt]] = {}
-"""Agents that this process has started and whose outcome it does not know yet."""
+"""Attempts of this process whose outcome is not known yet."""
 _STUB: Final = """
 import os, sys
 os.closerange(3, 1 << 20)
@@ -58,8 +58,8 @@ def ensure_agent(folder: Path, *arguments: str, at_once: bool = False) -> str:
     If that is impossible, the one rank of the host that tried reports it on stderr.
 
     Args:
-        folder: its folder.
-        arguments: more for its command line.
+        folder: the agent's.
+        arguments: appended to its command line.
         at_once: ignores the pause after failed attempts, because a person waits.
 
     Returns:

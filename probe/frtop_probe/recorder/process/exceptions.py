@@ -1,4 +1,4 @@
-"""Records the uncaught exception that ends a rank: the best evidence there is.
+"""Records the uncaught exception that ends a rank.
 
 The recorder chains to the interpreter's previous hooks. If the program replaces them later
 without chaining, the recorder finds the exception at exit in `sys.last_exc`.
@@ -84,7 +84,7 @@ class ExceptionRecorder:
         self.record(args.exc_value, args.exc_traceback, name, main=False)
 
     def recall(self) -> None:
-        """Records at exit an uncaught exception that the hooks did not get."""
+        """Records at exit an uncaught exception that did not reach the hooks."""
         value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if self._seen is None and value is not None:
             self.record(value, value.__traceback__)

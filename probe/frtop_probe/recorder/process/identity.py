@@ -20,7 +20,7 @@ RECORDED_SETTINGS = (
     "CUDA_", "FI_", "GLOO_", "HCCL_", "HIP_", "HSA_", "NCCL_", "OMP_NUM_THREADS", "PYTORCH_",
     "RCCL_", "ROCR_", "SLURM_", "TORCH_", "TORCHINDUCTOR_", "UCX_",
 )  # fmt: skip
-"""Prefixes of environment variables that explain how ranks behave."""
+"""Prefixes of environment variables that influence how ranks behave."""
 SECRET_WORDS = ("AUTH", "CREDENTIAL", "JWT", "KEY", "PASS", "SECRET", "TOKEN")
 MAX_SETTINGS = 128
 _WITH_PASSWORD = re.compile(r"://[^/\s]*@")
@@ -105,7 +105,7 @@ def with_arguments(identity: RankIdentity, arguments: dict[str, Any]) -> RankIde
 
 
 def with_default_group(identity: RankIdentity, c10d: Any) -> RankIdentity:
-    """Adds what is certain once the default group exists, and the job's nonce."""
+    """Adds what the default group knows, and the job's nonce."""
     if not c10d.is_initialized():
         return identity
     identity = replace(identity, rank=c10d.get_rank(), world_size=c10d.get_world_size())
@@ -115,9 +115,9 @@ def with_default_group(identity: RankIdentity, c10d: Any) -> RankIdentity:
 
 
 def _nonce(c10d: Any) -> str:
-    """Returns one random word for all ranks of this world: the first rank that writes it wins.
+    """Returns a random word that is the same on all ranks of this world: the first writer wins.
 
-    Costs one round trip to the store that all ranks have just used, and no collective.
+    It costs one round trip to the store that all ranks have just used, and no collective.
     """
     try:
         store = c10d._get_default_store()  # noqa: SLF001
@@ -140,7 +140,7 @@ def _settings() -> tuple[tuple[str, str], ...]:
 
 
 def _program() -> str:
-    """Returns what the program is called; a framework's own worker says it in its title."""
+    """Returns the name of the program; a framework's own worker has it in its process title."""
     path = (getattr(sys, "argv", None) or [""])[0]
     is_module = getattr(sys.modules.get("__main__"), "__spec__", None) is not None
     installed = "" if is_module else installed_module(path)
@@ -148,7 +148,7 @@ def _program() -> str:
 
 
 def _title() -> str:
-    """Returns the first word of the command line as it is now: setproctitle overwrites it."""
+    """Returns the first word of the command line, which setproctitle overwrites."""
     try:
         with Path("/proc/self/cmdline").open("rb") as file:
             return file.read(MAX_ARGUMENT).partition(b"\0")[0].decode(errors="replace")

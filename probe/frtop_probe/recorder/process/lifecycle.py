@@ -36,7 +36,7 @@ FREE_THREADED: Final = (
 
 
 class Lifecycle:
-    """The process's one recorder, if any, and the hooks that drive it."""
+    """The recorder of this process, if any, and the hooks that drive it."""
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
@@ -51,7 +51,7 @@ class Lifecycle:
     # -- called from outside
 
     def prepare(self, c10d: ModuleType | None = None) -> None:
-        """Waits for `torch.distributed`: cheap, and all that a prepared program does.
+        """Waits for the import of `torch.distributed`, which costs almost nothing.
 
         Args:
             c10d: `distributed_c10d`, if the caller has just seen its import.
@@ -144,7 +144,7 @@ class Lifecycle:
     def _call_ended(self, kind: str, token: int, failed: bool) -> None:
         recorder = self._recorder
         try:
-            # Before its end: a rank whose store does not answer is seen in this call.
+            # Before the call ends, so that a rank whose store does not answer is seen in this call.
             if kind == group_calls.INIT and not failed:
                 recorder.default_group_created(sys.modules[C10D])
         finally:
@@ -258,7 +258,7 @@ class Lifecycle:
         return MarkKind.BACKWARD in self._kinds
 
     def _watch_marks(self, *kinds: MarkKind) -> None:
-        """Says in the ring what is recorded; a forked child has another one."""
+        """Writes into the ring which marks are recorded; a forked child has another ring."""
         self._kinds.update(kinds)
         self._recorder.ring.marks.watch(*self._kinds)
 
@@ -277,7 +277,7 @@ class Lifecycle:
         return guarded(function, self._running, self._failed)
 
     def _marking(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
-        """As `_guarded`, cheaper."""
+        """Like `_guarded`, but cheaper."""
 
         def active() -> bool:
             return (recorder := self.recorder) is not None and bool(recorder.alive[0])
@@ -303,9 +303,9 @@ class Lifecycle:
             self._guarded(self._recorder.stop)()
 
     def _leave_to_parent(self) -> None:
-        """As after a fork that Python saw, in a child that was forked from C.
+        """Does in a child that C forked what happens after a fork that Python saw.
 
-        Its flag is clear, so that nothing was recorded there until now.
+        The child's flag is clear, so nothing has been recorded there until now.
         """
         if self.recorder is not None and self.recorder.pid != os.getpid():
             self._after_fork()
@@ -322,7 +322,7 @@ class Lifecycle:
 
 
 def _number_of(value: object) -> int:
-    """Returns a number of the program's as it fits the ring; 0 of what is none."""
+    """Returns a number that the program gave, within the ring's bounds; 0 if it is not a number."""
     try:
         return max(0, min(int(value), MAX_NUMBER))  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError, OverflowError, RuntimeError):
@@ -353,12 +353,12 @@ lifecycle: Final = Lifecycle()
 
 
 def refusal() -> str:
-    """Returns why the recorder does not run in this Python, with what to use; "" if it does.
+    """Returns why the recorder does not run in this Python and what to use instead; "" if it does.
 
     The hook has no locks: it relies on the GIL for each step on a dict, a deque, a counter and the
-    ring, and on objects that go with their last reference at once. A build without the GIL gives
-    neither, and training's memory would be wrong. Such a build is refused even while its GIL is on
-    (`PYTHON_GIL=1`, or an extension that needs it): it still counts references in another way.
+    ring, and on objects being freed with their last reference. A build without the GIL guarantees
+    neither, so the recorder would change training's memory. It is refused even while its GIL is on
+    (`PYTHON_GIL=1`, or an extension that needs it): it still counts references differently.
     """
     if not _free_threaded():
         return ""
@@ -366,7 +366,7 @@ def refusal() -> str:
 
 
 def _free_threaded() -> bool:
-    """Asks for features, never for a version: first what runs, then what was built."""
+    """Checks features, not versions: first the running interpreter, then its build."""
     running = getattr(sys, "_is_gil_enabled", None)  # from 3.13 on, in every build
     if running is None:
         return False

@@ -154,7 +154,7 @@ def report_without_lock(why: str) -> str:
 
 
 def is_first_of_host() -> bool:
-    """Whether this rank speaks for all of its job on this host, as far as the launcher says."""
+    """Whether the launcher calls this rank the first of its job on this host."""
     names = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
     return next((os.environ[name] for name in names if name in os.environ), "0") == "0"
 

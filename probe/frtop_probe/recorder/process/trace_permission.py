@@ -1,12 +1,12 @@
-"""Lets this host's agent read the rank, where Yama leaves that to the rank itself.
+"""Lets this host's agent read the rank, where Yama requires the rank's permission.
 
-With kernel.yama.ptrace_scope=1 a process may only be read by its parents, and by the one process
-that it has named with `PR_SET_PTRACER`, and that one's descendants (the kernel's
+With kernel.yama.ptrace_scope=1 only its ancestors may read a process, and the one process that it
+has named with `PR_SET_PTRACER`, with that one's descendants (the kernel's
 Documentation/admin-guide/LSM/Yama.rst): py-spy and our reader are children of the agent.
 
-A process has one such name. Transports that read the memory of other ranks (UCX's CMA) allow it to
-everybody (`PR_SET_PTRACER_ANY`), and would fail if it were replaced. That cannot be read back, so
-the rank never names anybody by itself: the agent asks, once, after it was refused.
+A process can name only one. Transports that read the memory of other ranks (UCX's CMA) name
+everybody (`PR_SET_PTRACER_ANY`), and would fail if that were replaced. It cannot be read back, so
+the rank never names a process on its own: the agent asks, once, after it was refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ASK: Final = "trace"
 SWITCH: Final = "FRTOP_PTRACER"
 SCOPE: Final = Path("/proc/sys/kernel/yama/ptrace_scope")
 RESTRICTED: Final = "1"
-"""0 needs no permission; with 2 and 3 none of the rank's would help."""
+"""With 0 no permission is needed; with 2 and 3 the rank cannot give it."""
 _PR_SET_PTRACER: Final = 0x59616D61
 _MAX_CARD: Final = 64 * 1024
 
@@ -34,7 +34,7 @@ def respond(home: Path, request: Mapping[str, Any]) -> tuple[dict[str, Any], byt
 
     Args:
         home: the folder with the agent's files.
-        request: from the socket; its `peer` is who asks, as the kernel knows it.
+        request: from the socket; its `peer` is the asking pid, from the kernel.
     """
     why = allow(home, request.get("peer"))
     return {"error": "failed" if why else "", "help": why}, b""
@@ -53,7 +53,7 @@ def allow(home: Path, peer: object) -> str:
         scope = ""
     if scope != RESTRICTED:
         return f"kernel.yama.ptrace_scope is {scope or 'not there'}: it is not up to the rank"
-    # 0 is who is in another pid namespace.
+    # 0: the asking process is in another pid namespace.
     if type(peer) is not int or peer <= 1 or peer != _announced_agent(home):
         return "who asks is not the agent of this host and folder"
     number = _prctl(_PR_SET_PTRACER, peer)

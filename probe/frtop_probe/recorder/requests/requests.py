@@ -1,8 +1,8 @@
-"""What a rank can be asked on its socket: a name, and the function that answers.
+"""The requests that a rank answers on its socket, and the functions that answer them.
 
-All handlers have one signature and stand under the name of the request's class. They run on the
-recorder's thread, between two heartbeats, and may be asked anything: a request is JSON that
-nobody has checked but for its being an object.
+All handlers have the same signature and are found by the name of the request's class. They run on
+the recorder's thread, between two heartbeats. A request is any JSON object: nobody has checked its
+fields.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 Request = Mapping[str, Any]
-"""An unchecked request. Its `peer` is the pid of who asks; 0: in another pid namespace."""
+"""An unchecked request. Its `peer` is the pid of the client; 0: in another pid namespace."""
 GoOn = Callable[[], bool]
-"""Called between pieces of long work, for the heartbeat in between; false: the client has left."""
+"""Called between pieces of long work, to keep the heartbeat; false: the client has left."""
 Response = tuple[dict[str, Any], bytes | bytearray]
 """A header and raw bytes. `error` in the header is "" or one word, `help` says what to do."""
 Handler = Callable[[Request, GoOn], Response]
@@ -30,10 +30,10 @@ class RequestTable:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self.is_complete = False
-        """Whether torch is there, and with it all that can be asked for."""
+        """Whether torch is loaded, and with it all handlers."""
 
     def serve(self, handlers: Mapping[str, Handler]) -> None:
-        """Adds handlers; one of a name that has one already takes its place."""
+        """Adds handlers; one with a known name replaces the former."""
         self._handlers.update(handlers)
 
     def respond(self, request: Request, go_on: GoOn) -> Response:
@@ -46,10 +46,7 @@ class RequestTable:
 
 
 def numbers_of(request: Request, *names: str) -> tuple[int, ...] | None:
-    """Returns these numbers of a request, 0 where it has none; None if one of them is none.
-
-    A number is from 0 to 2^63 - 1.
-    """
+    """Returns these fields of a request, 0 where missing; None if one is not in 0 to 2^63 - 1."""
     numbers = tuple(request.get(name, 0) for name in names)
     valid = all(type(number) is int and 0 <= number < 2**63 for number in numbers)
     return numbers if valid else None

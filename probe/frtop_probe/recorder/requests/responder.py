@@ -1,8 +1,8 @@
 """Serves one client at a time on a socket beside the ring, in the recorder's own thread.
 
-The thread waits here between its heartbeats. It serves a client piece by piece without waiting for
-it: heartbeats come in between, and a slow or silent client is dropped. The folder is closed to
-other users; in addition, the uid of each client is checked.
+The thread waits here between its heartbeats. It serves a client piece by piece and never waits for
+it, so that heartbeats go on; a slow or silent client is dropped. The folder is closed to other
+users; in addition, the uid of each client is checked.
 
 A request is one line of JSON. A response is `HEAD` (sizes of header and data in bytes), a JSON
 header, and the data.

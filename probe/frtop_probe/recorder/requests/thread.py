@@ -17,8 +17,9 @@ HEARTBEAT_S: Final = 0.25
 """Pause between two heartbeats. Each takes the GIL and evicts caches; no reader needs more."""
 JOIN_S: Final = 10.0
 """Longest wait for the thread's end. It ends within milliseconds unless it is in a call of torch
-that does not return, or the machine is overloaded. Left alone in such a call while the interpreter
-goes, it would abort the process where the call takes the GIL again: waiting is the lesser evil."""
+that does not return, or the machine is overloaded. If it were left in such a call while the
+interpreter ends, it would abort the process when the call takes the GIL again: waiting is the
+lesser evil."""
 FAULTS: Final = frozenset({
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP,
     signal.SIGSYS, signal.SIGABRT,

@@ -1,8 +1,8 @@
 """The few calls into NVIDIA's driver that copy a device's memory to the host: a thin edge.
 
-Only the library that the process has mapped already is used: none is loaded, nothing is
-initialised, and no context is made. A call lets go of the GIL while it is in the driver, and may
-stay there for ever. So all calls are made by one thread that nobody waits for.
+Only a library that the process has already mapped is used: none is loaded, nothing is initialised,
+and no context is made. A call releases the GIL while it is in the driver, and may stay there for
+ever. So one thread, for which nobody waits, makes all calls.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class CudaDriver:
         self._host = ctypes.c_void_p()
 
     def make(self, device: int, size: int) -> None:
-        """Makes everything that a copy needs, in the primary context that torch uses, too.
+        """Makes everything that a copy needs, in the primary context, which torch uses, too.
 
         Args:
             device: its number, as torch counts.
-            size: of the pinned buffer in bytes.
+            size: bytes of the pinned buffer.
 
         Raises:
             DriverError: the driver is not there, or refused.
@@ -79,7 +79,7 @@ class CudaDriver:
         except DriverError as error:
             if error.result == INVALID_VALUE:
                 raise NothingQueuedError(str(error), error.result) from None
-            raise  # errors of earlier work come here, too
+            raise  # errors of earlier work surface here, too
         self._call("cuEventRecord", self._event, self._stream)
 
     def is_over(self) -> bool:
@@ -125,7 +125,7 @@ def mapped_library() -> Any:
 
 
 def relax_this_thread() -> str:
-    """Puts the calling thread into relaxed capture mode; returns what is in the way, or ""."""
+    """Puts the calling thread into relaxed capture mode; returns "", or why it failed."""
     try:
         library = mapped_library()
     except DriverError as error:

@@ -1,12 +1,12 @@
 """Copies memory of one device to the host while the device may be stuck.
 
-Kernels occupy processors, not copy engines: a copy on a stream of its own passes a kernel that
-waits for ever. Everything that it needs is made beforehand, because afterwards an allocation may
-wait for that kernel, too. All calls are made by one thread, which nobody waits for beyond a
-deadline and nobody joins: it may be stuck in the driver for good.
+Kernels occupy processors, not copy engines: a copy on its own stream passes a kernel that waits for
+ever. Everything that a copy needs is made beforehand, because later an allocation may wait for that
+kernel, too. One thread makes all calls. Nobody waits for it beyond a deadline, and nobody joins it:
+it may be stuck in the driver for good.
 
 A copy that does not end keeps its tensor: the memory must not become another tensor's while the
-device may still read it. Until it ends there is no other one.
+device may still read it. No other copy begins before it ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Driver(Protocol):
 
 @dataclass(slots=True)
 class Copy:
-    """One copy. `tensor` keeps the memory from being used otherwise while it is under way."""
+    """One copy. `tensor` keeps its memory allocated until the copy has ended."""
 
     tensor: Any
     address: int
@@ -56,7 +56,7 @@ class Copy:
 
 @dataclass(slots=True)
 class ReaderState:
-    """What a reader is doing, since when in s, and what that means for whoever asks."""
+    """What a reader is doing, and since when in s."""
 
     phase: Phase
     since: float
@@ -83,15 +83,10 @@ class ReaderState:
 
 
 class DeviceReader:
-    """A thread that makes what copies need, and copies. One other thread may call `read`."""
+    """A thread that prepares copies and makes them. One other thread may call `read`."""
 
     def __init__(self, driver: Driver, device: int, size: int) -> None:
-        """Starts the thread.
-
-        Args:
-            driver: the calls.
-            device: its number, as torch counts.
-            size: of the buffer, the most bytes of one copy.
+        """Starts the thread. `size` is the most bytes of one copy.
 
         Raises:
             RuntimeError: the system allows no more threads.
@@ -103,7 +98,7 @@ class DeviceReader:
         self._copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         self._dropping = threading.Lock()
         self.closed = False
-        """No tensor is dropped by the thread."""
+        """The thread must drop no tensor."""
         self._leaked: list[Any] = []
         # It inherits the blocked signals of the recorder's thread, which starts it.
         threading.Thread(target=self._run, name=NAME, daemon=True).start()
@@ -136,7 +131,7 @@ class DeviceReader:
         return self._driver.copied(copy.size)
 
     def close(self) -> None:
-        """Keeps the thread from dropping a tensor, which while the interpreter ends aborts."""
+        """Keeps the thread from dropping a tensor: while the interpreter ends, that would abort."""
         held = self._dropping.acquire(timeout=DROP_S)
         self.closed = True
         if held:
@@ -157,7 +152,7 @@ class DeviceReader:
             self.state.enter("broken", time.monotonic(), f"{type(error).__name__}: {error}")
 
     def _copy(self, copy: Copy) -> None:
-        """Copies, and lets go of the tensor.
+        """Copies, and drops the tensor.
 
         Raises:
             DriverError: nobody knows whether the device still reads; the tensor stays for good.
@@ -181,12 +176,12 @@ class DeviceReader:
 
 
 def stuck(waited_s: float, call: str) -> str:
-    """Says that a copy did not end within its time, and where it is."""
+    """Describes a copy that did not end in time, and where it is."""
     if _stays(call):
         return f"device stuck: {call} did not return within {waited_s:.1f} s"
     return f"device stuck: the copy did not end within {waited_s:.1f} s"
 
 
 def _stays(call: str) -> bool:
-    """Returns whether a call is none of those that ask again and again."""
+    """Returns whether a call is expected to return only once the copy goes on."""
     return call not in ("", "cuEventQuery")

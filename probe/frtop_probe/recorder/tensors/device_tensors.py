@@ -1,8 +1,8 @@
-"""Tensors on an NVIDIA GPU: when their reader is made, when it is used, and why it is not.
+"""Reads tensors on an NVIDIA GPU, where the job allows it and a person asks.
 
-To make it costs a thread, a stream, an event and a pinned buffer, and the driver may wait for the
+The reader is a thread, a stream, an event and a pinned buffer, and the driver may wait for the
 device while it makes them. So it is made only in a job that was started with the setting, at the
-first op on a device, before anything hangs. It is used only when a person asks.
+first op on a device, before anything hangs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BUFFER: Final = 4 * 1024 * 1024
 COPY_S: Final = 1.0
 """Time in s for one copy; on an idle bus the largest takes less than a millisecond."""
 LAST_S: Final = 1.5
-"""Time in s: a copy is waited for until so long after its request came."""
+"""Time in s after its request until which a copy is waited for."""
 LEAST_S: Final = 0.2
 TORN: Final = "read while its kernel may be writing: values may be torn"
 NOT_WANTED: Final = (
@@ -41,11 +41,11 @@ NOT_WANTED: Final = (
 NOT_ASKED: Final = "in the memory of a device, which is read only when a person asks: t on its rank"
 CAPTURING: Final = "the program is capturing a CUDA graph: nothing is read meanwhile, ask again"
 _LOOKED_AT: Final = 8
-"""Newest ops among which the first tensor on a device is looked for."""
+"""Newest ops that are searched for a tensor on a device."""
 
 
 class DeviceTensors:
-    """The process's one reader: of the device of the first tensor that an op had there."""
+    """The process's only reader. It reads the device of the first tensor that an op had on one."""
 
     def __init__(self, torch: Any, driver: Callable[[], Driver] = CudaDriver) -> None:
         self._torch = torch
@@ -64,7 +64,7 @@ class DeviceTensors:
         if not pending.device_ops or captures.active:
             return
         try:
-            # A subclass of the program's would otherwise run its own code.
+            # Otherwise a subclass of the program could run its own code.
             with self._torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
                 device = self._device(pending)
             if device is not None and self._torch.cuda.is_initialized():
@@ -111,12 +111,12 @@ class DeviceTensors:
 
 
 class DeviceChunks:
-    """What one request reads of tensors on devices: chunks as large as the buffer."""
+    """Tensors on devices for one request, read in chunks as large as the buffer."""
 
     def __init__(
         self, torch: Any, devices: DeviceTensors, go_on: Callable[[], bool], *, asked: bool
     ) -> None:
-        """`asked`: by a person. Otherwise nothing is read."""
+        """`asked`: a person has asked. Otherwise nothing is read."""
         self._asked = asked
         self._torch = torch
         self._devices = devices

@@ -1,4 +1,4 @@
-"""Locates the bytes of a tensor, if they are in memory that can be read: the host's, NVIDIA's."""
+"""Locates the bytes of a tensor in the memory of the host or of an NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UnreadableTensor(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MemoryRange:
-    """One contiguous range of this process's memory, in bytes; `device`: of that NVIDIA GPU's."""
+    """One contiguous range of this process's memory, or of an NVIDIA GPU's, in bytes."""
 
     address: int
     size: int
@@ -79,7 +79,7 @@ def locate(torch: Any, tensor: Any, *, in_order: bool = False) -> MemoryRange:
 
 
 def _address(torch: Any, tensor: Any, width: int) -> int:
-    """Where a tensor begins. `data_ptr` would make the copy of a lazily copied tensor."""
+    """Returns where a tensor begins. `data_ptr` would materialize a lazily copied tensor."""
     if hasattr(tensor, "const_data_ptr"):
         return int(tensor.const_data_ptr())
     of_storage = getattr(torch._C, "_data_address", None)  # noqa: SLF001
@@ -89,7 +89,7 @@ def _address(torch: Any, tensor: Any, width: int) -> int:
 
 
 def is_nvidia(torch: Any, tensor: Any) -> bool:
-    """Returns whether the tensor is on a GPU of NVIDIA's."""
+    """Returns whether the tensor is on an NVIDIA GPU."""
     return tensor.device.type == "cuda" and getattr(torch.version, "hip", None) is None
 
 

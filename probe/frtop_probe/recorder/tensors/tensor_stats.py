@@ -1,6 +1,6 @@
 """Statistics of a tensor, computed piece by piece from a copy of its bytes.
 
-Pieces are so small that torch does not split the work over threads: it would start a thread
+Pieces are small enough that torch does not split the work over threads: it would start a thread
 pool only for us.
 """
 
@@ -67,7 +67,7 @@ class TensorStats:
 
     @property
     def by_name(self) -> dict[str, Any]:
-        """All of it, with the fields of `wire.TensorSummary`."""
+        """The fields of `wire.TensorSummary`."""
         figures = dict(zip(("minimum", "maximum", "mean", "norm"), self.statistics, strict=True))
         return {
             **figures,
