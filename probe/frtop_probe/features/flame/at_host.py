@@ -1,8 +1,8 @@
 """Samples the stacks of a rank for some seconds, from outside: py-spy reads its memory.
 
-Nothing stops for it, and the rank needs no recorder. A stack may have changed while it was read;
-such samples are counted as missed. The host pays: py-spy reads the memory of the process `rate`
-times a second, at some percent of a core.
+Nothing is stopped, and the rank needs no recorder. A stack may change while it is read; such
+samples count as missed. The host pays: py-spy reads the memory of the process `rate` times a
+second, at some percent of a core.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from frtop_probe.stacks import stacks
 MAX_SECONDS: Final = 30.0
 MAX_RATE: Final = 200
 MAX_STACKS: Final = 4096
-"""Different stacks of an answer: the most frequent ones."""
+"""Most different stacks in an answer: the most frequent ones."""
 MAX_TEXT: Final = 4096
 _MORE_S: Final = 10.0
-"""py-spy finds its way in the process first, and writes at the end."""
+"""Time for py-spy to analyse the process first, and to write at the end."""
 _COUNTS: Final = re.compile(r"^py-spy> .*Samples: (\d+) Errors: (\d+)")
 
 
 async def sample(host: str, request: SampleStacks, rank: TrackedRank) -> SampleResponse:
-    """The stacks of one rank, or why there are none."""
-    # Written so that NaN becomes the least.
+    """Returns the stacks of one rank, or why there are none."""
+    # NaN becomes the minimum.
     seconds = min(request.seconds, MAX_SECONDS) if request.seconds >= 1 else 1.0
     rate = max(1, min(request.rate, MAX_RATE))
     found: Counter[str] = Counter()
@@ -61,7 +61,7 @@ async def sample(host: str, request: SampleStacks, rank: TrackedRank) -> SampleR
 
 
 def parse(output: str) -> tuple[Counter[str], int]:
-    """Stacks in py-spy's raw format by how often they were seen, and how many were missed."""
+    """Parses py-spy's raw format: how often each stack was seen, and how many were missed."""
     found: Counter[str] = Counter()
     missed = 0
     for line in output.splitlines():

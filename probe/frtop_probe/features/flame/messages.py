@@ -7,7 +7,7 @@ from frtop_probe.wire.values import Int, Real
 
 
 class SampleResponse(Response, frozen=True, array_like=True, tag=True):
-    """Sampled stacks: each as text, "function (file:line);...", and how often it was seen.
+    """Sampled stacks as text, "function (file:line);...", and how often each was seen.
 
     `missed` are samples that could not be read. `error` is as of a `StackDump`.
     """
@@ -27,7 +27,7 @@ class SampleResponse(Response, frozen=True, array_like=True, tag=True):
 class SampleStacks(RankRequest, frozen=True, array_like=True, tag=True):
     """Requests the stacks of a rank, sampled `rate` times a second for `seconds`.
 
-    With `idle` also those of threads that wait.
+    `idle`: also of threads that wait.
     """
 
     answer = SampleResponse

@@ -1,7 +1,7 @@
 """Passes the files of a profile on to the operator, in pieces.
 
-The rank writes them beside its ring, where this process reads them: the rank itself spends no time
-on their way. A piece is compressed in a thread, so neither ticks nor other requests wait for it.
+The rank writes them beside its ring, and this process reads them there, so sending costs the rank
+no time. A thread compresses each piece, so neither ticks nor other requests wait for it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from frtop_probe.proc import daemon_thread
 
 MAX_PIECE: Final = 4 * 1024 * 1024
 _LEVEL: Final = 1
-"""Of zlib: a trace becomes a tenth of its size, at 100 MB a second."""
+"""zlib's level: it compresses a trace to a tenth, at 100 MB a second."""
 
 
 async def read(_: str, request: ReadProfile, rank: RingRank) -> wire.Response:
-    """Bytes of a file of a profile."""
+    """Reads bytes of a file of a profile."""
     if request.name not in FILES or request.offset < 0:
         return wire.Error(request.id, "a profile has no such file", "failed")
     path, size = profile_file(rank.ring.path, request.name), max(0, min(request.size, MAX_PIECE))
@@ -33,7 +33,7 @@ async def read(_: str, request: ReadProfile, rank: RingRank) -> wire.Response:
         try:
             found, total = read_piece(path, request.offset, size)
         except OSError as error:
-            text = f"the profile of process {rank.pid} is not there any more ({error.strerror})"
+            text = f"the profile of process {rank.pid} is no longer there ({error.strerror})"
             return structs.replace(piece, error="gone", help=text)
         data = zlib.compress(found, _LEVEL)
         return structs.replace(piece, size=len(found), total=total, data=data)

@@ -1,8 +1,8 @@
-"""The files that torch's profiler writes beside a ring, until somebody has fetched them.
+"""The files that torch's profiler writes beside a ring, until an operator has fetched them.
 
-The rank creates them (mode 0600, in the folder that is closed to all others), the agent reads
-them, and the rank removes them: when the operator says so, when nobody asks for
-them any more, or at the next order. Of a rank that was killed they go with its ring.
+The rank creates them (mode 0600, in the folder that is closed to all others), and the agent reads
+them. The rank removes them when the operator says so, when requests cease, or at the next order.
+Those of a killed rank are removed with its ring.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 FILES: Final = ("trace", "execution", "modules")
 """torch's profile, the trace of its execution trace observer, and a description of the model."""
 _DRAFT: Final = ".tmp"
-"""What some versions of torch append while they write: a killed rank leaves that file."""
+"""Some versions of torch append this while they write: a killed rank leaves such a file."""
 MODULE_LABEL: Final = "frtop module "
 """Begins the name of the event around a call of a module; the module's path follows."""
 
@@ -32,7 +32,7 @@ def all_files(ring: Path) -> tuple[Path, ...]:
 
 
 def read_piece(path: Path, offset: int, size: int) -> tuple[bytes, int]:
-    """Bytes of a file from `offset` on, at most `size`, and its whole size.
+    """Reads at most `size` bytes of a file from `offset` on; also returns the file's size.
 
     Raises:
         OSError: it is not there, or no file of this user's own.

@@ -16,7 +16,7 @@ class ProfileFile(Struct, frozen=True, array_like=True):
 
 
 class ProfileResponse(Response, frozen=True, array_like=True, tag=True):
-    """How far an order is.
+    """The progress of an order.
 
     `stage` is one of "waiting" (for the thread that trains), "running", "saving", "ready" (`files`
     can be fetched), "over". `first` and `last` are the steps it has recorded so far; `clocks` the

@@ -47,7 +47,7 @@ class TensorRequests(RankFeature):
         self.handlers = {"SummarizeTensors": self._summarize, "ReadTensor": self._read}
 
     def beat(self) -> None:
-        """Makes what reading a device needs, once it can be made."""
+        """Makes the reader of a device, once that is possible."""
         self._devices.prepare(self._pending)
 
     def joined(self) -> None:
@@ -97,7 +97,7 @@ class TensorRequests(RankFeature):
             summaries: list[dict[str, Any]] = []
             for ref in op.tensors[:MAX_TENSORS]:
                 now = time.monotonic()
-                # Time that one tensor does not need is left for the others.
+                # Time that one tensor does not need goes to the others.
                 share = now + max(0.0, deadline - now) / left
                 summaries.append(self._summary(reader, op, ref, share))
                 left -= 1
@@ -175,7 +175,7 @@ class TensorRequests(RankFeature):
     def _why_none(self, sequence: int) -> str:
         if sequence in self._pending.open:
             return "its tensors are unknown: it has none, or its call has not returned yet"
-        return "it is not pending any more"
+        return "it is no longer pending"
 
     def _remark(self, op: OpTensorRefs, *, torn: bool) -> str:
         if not op.tensors:
@@ -191,7 +191,7 @@ class TensorRequests(RankFeature):
 
 
 def attach(recorder: Recorder, torch: Any) -> RankFeature:
-    """For the recorder of this rank."""
+    """Makes the feature of this rank."""
     return TensorRequests(recorder.pending, torch)
 
 

@@ -1,4 +1,5 @@
-"""Modules in a rank: recorded from its start with `FRTOP_MODULES=1`, or while an operator wants."""
+"""Records modules in a rank: from its start with `FRTOP_MODULES=1`, or while an operator wants
+it."""
 
 from __future__ import annotations
 
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class ModuleRecording(RankFeature):
-    """Which module issues an op, in the ops of one recorder."""
+    """Records for each op of one recorder which module issues it."""
 
     def __init__(self, recorder: Recorder, torch: Any) -> None:
         self._recorder = recorder
         self._torch = torch
         self.issuers: Issuers | None = None
-        """From the first time that modules are recorded."""
+        """Set once modules have been switched on."""
         self.settings = {"modules": RankSetting(switch_of(self.switch), lambda: self.records)}
 
     @property
     def records(self) -> bool:
-        """Whether ops are recorded with what issues them."""
+        """Whether ops are recorded with their issuers."""
         return self.issuers is not None and self.issuers.on and not self.issuers.given_up
 
     def attached(self) -> None:
@@ -39,7 +40,7 @@ class ModuleRecording(RankFeature):
             self.switch(True)
 
     def switch(self, on: bool) -> str:
-        """Records modules from now on, or none; returns why that cannot be done."""
+        """Starts or stops recording modules; returns why that cannot be done, or ""."""
         if not on:
             if self.issuers is not None:
                 self.issuers.switch(on=False)

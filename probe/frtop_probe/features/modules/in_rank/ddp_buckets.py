@@ -1,8 +1,8 @@
-"""The buckets of DDP: which parameters each has, as DDP's own reducer holds them.
+"""Reads the buckets of DDP from its reducer: which parameters each has.
 
-The reducer issues ops in C++, from the hook of the gradient that was the last of a bucket. It hands
-its state out with new tensors of all gradients. A dispatch mode gives it an empty one instead of
-each, so nothing is allocated. It is asked after a forward: inside an op it holds a lock.
+The reducer issues ops in C++, from the hook of the last gradient of a bucket. It returns its
+buckets with a new tensor for each gradient; a dispatch mode replaces these by one empty tensor, so
+nothing is allocated. It is called after a forward, because it holds a lock inside an op.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from frtop_probe.features.modules.in_rank.module_names import walk
 DDP: Final = "DistributedDataParallel"
 OUTERMOST: Final = "the model"
 MAX_MEMBERS: Final = 64
-"""Modules of a bucket that are named."""
+"""Most modules of a bucket that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Bucket:
 
     @property
     def values(self) -> int:
-        """How many values it has."""
+        """Number of its values."""
         return sum(values for _, values in self.parameters)
 
     @property
     def text(self) -> str:
-        """As it is shown."""
+        """Its name on screens."""
         names = [name or OUTERMOST for name in self.modules]
         which = names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}" if names else "?"
         count = len(self.parameters)
@@ -68,7 +68,7 @@ class DDPBuckets:
         self._nothing = torch.empty(0)
 
     def look(self, ddp: Any) -> None:
-        """Reads the buckets of a DDP module after its forward, if they have changed."""
+        """Reads the buckets of a DDP module after its forward, if DDP has rebuilt them."""
         rebuilt = bool(getattr(ddp, "_has_rebuilt_buckets", False))
         known = self._known.get(id(ddp))
         if known is not None and known.ddp() is ddp and known.rebuilt == rebuilt:
@@ -86,7 +86,7 @@ class DDPBuckets:
         self._of_parameter.update(dict.fromkeys(names, known))
 
     def issued(self, parameter: Any, task: int, process_group: Any, values: int) -> Bucket | None:
-        """Returns the bucket whose op is issued now; None if it is not that of a known one.
+        """Returns the bucket whose op is issued now; None if it is not known.
 
         Args:
             parameter: the one whose gradient was accumulated last.
@@ -109,7 +109,7 @@ class DDPBuckets:
 
 
 def _parameter_names(model: Any) -> dict[int, str]:
-    """By `id` of a parameter: its name in a state dict without what wrappers of torch's add."""
+    """Returns names as in a state dict, without torch's wrappers, by `id` of the parameter."""
     names: dict[int, str] = {}
     for module, (_, path) in walk(model):
         for name, one in module._parameters.items():  # noqa: SLF001
@@ -129,7 +129,7 @@ def _bucket(found: Any, group: int, names: dict[int, str]) -> Bucket:
 
 
 def _allocates_nothing(torch: Any, nothing: Any) -> Any:
-    """A mode in which new tensors are that empty one."""
+    """Returns a mode in which each new tensor is that empty one."""
     kind = torch.utils._python_dispatch.TorchDispatchMode  # noqa: SLF001
 
     class Mode(kind):  # type: ignore[misc, valid-type]

@@ -1,14 +1,14 @@
-"""Which module and which phase issue an op, once that is asked for: a number for the op's slot.
+"""Finds the module and the phase that issue an op, and writes them as a number into its slot.
 
-In this order, as far as it is known:
+The first of these that is known is the issuer:
 
-* a message of a pipeline has the stage that made it;
-* FSDP2 says by its labels whose parameters it gathers or reduces, prefetched ones too;
-* the innermost module that runs, or is run again inside a backward (activation checkpointing);
-* in a backward: the bucket of DDP; the module of a parameter whose gradient is accumulated; the
+* for a message of a pipeline, the stage that made it;
+* for FSDP2, the module in its label: whose parameters it gathers or reduces, prefetched ones too;
+* the innermost module that runs, or runs again inside a backward (activation checkpointing);
+* in a backward, the bucket of DDP, the module of a parameter whose gradient is accumulated, or the
   module that made the node of autograd.
 
-An op of a compiled graph has the module in which the graph was entered, and the graph's name.
+An op of a compiled graph gets the module in which the graph was entered, and the graph's name.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ SETTING: Final = "FRTOP_MODULES"
 DDP_LABEL: Final = "DistributedDataParallel.forward"
 FSDP_LABELS: Final = "FSDP::"
 _FSDP: Final = re.compile(r"^FSDP::(?:all_gather|post_backward_reduce)\b(?: \((?P<path>[^)]*)\))?")
-"""Labels around what FSDP2 issues. Those inside them are about the same module; the one of a
+"""Labels around what FSDP2 issues. A label inside another one is about the same module; that of a
 prefetch contains that of the gather."""
 _TRACED: Final = "<eval_with_key>"
 _CACHE: Final = "TORCHINDUCTOR_CACHE_DIR"
 ACCUMULATES: Final = "AccumulateGrad"
 """The node of autograd that adds to the gradient of a parameter."""
-GIVEN_UP: Final = "modules are not recorded any more"
-TOO_OLD: Final = "modules are not recorded: this torch lacks what that needs"
+GIVEN_UP: Final = "modules are no longer recorded"
+TOO_OLD: Final = "modules are not recorded: this torch is too old for it"
 UNKNOWN: Final[Name] = "", ""
 MAX_LABELS: Final = 65_536
 
 
 class Issuers:
-    """Numbers modules, and finds that of an op."""
+    """Numbers modules, and finds the module of an op."""
 
     def __init__(self, ring: OwnRing, torch: Any, steps: StepCounter, sites: CallSites) -> None:
         self.calls = ModuleCalls()
@@ -86,10 +86,10 @@ class Issuers:
         """By thread: paths of the FSDP2 labels that are open."""
         self._paths: dict[str, str] = {}
         self._graphs: dict[int, str] = {}
-        """By call site: the graph that the line belongs to, "" for none."""
+        """By call site: the compiled graph whose code the line is, "" for none."""
         self._numbers: dict[tuple[str, ...], int] = {}
         self._parameters: dict[int, tuple[tuple[str, int], ...]] = {}
-        """By the number of a bucket: its parameters, see `Bucket`."""
+        """Parameters of a bucket by its number, see `Bucket`."""
         self._by_module: dict[tuple[int, str], tuple[weakref.ref[Any], int]] = {}
         self._by_path: dict[str, int] = {}
         """Of labels of FSDP2."""
@@ -98,23 +98,23 @@ class Issuers:
         self.on = self.given_up = False
 
     def switch(self, *, on: bool) -> None:
-        """Records from the next call of an outermost module on, or no more."""
+        """Starts recording with the next call of an outermost module, or stops."""
         if on and not self.on:
             self.calls.begin_anew()
-            self._labels.clear()  # the ends of those that were open are not known
+            self._labels.clear()  # the ends of open ones were not seen
             self.messages.known.clear()
         self.calls.on = self.on = on
 
     # -- what torch does
 
     def label_begins(self, label: Any) -> None:
-        """Hears of a label."""
+        """Called when a label begins."""
         text = label.name
         if text.startswith(FSDP_LABELS):
             self._labels.setdefault(threading.get_ident(), []).append(self._path_of(text))
 
     def label_ends(self, label: Any) -> None:
-        """Hears of its end."""
+        """Called when a label ends."""
         if label.name == DDP_LABEL:
             calls = self.calls.of_thread()
             if calls is not None and calls.stack and class_of(calls.stack[-1]) == DDP:
@@ -123,7 +123,7 @@ class Issuers:
             open_labels.pop()
 
     def stage_made(self, stage: Any, messages: Sequence[Any], phase: IssuePhase, what: str) -> None:
-        """Hears that a pipeline's stage has made messages, which are issued next."""
+        """Called when a stage of a pipeline has made messages, which are issued next."""
         module = getattr(stage, "submod", None)
         if module is not None and self.names.of(module) is None:
             add_root(self.calls.roots, module)  # it receives before it runs
@@ -132,7 +132,7 @@ class Issuers:
         self.messages.add(messages, number | phase << PHASE_SHIFT)
 
     def _path_of(self, text: str) -> str:
-        """The path in a label of FSDP2; a blank one for the root, "" where it is none of an op."""
+        """Returns the path in a label of FSDP2, " " for the root; "" if it is not around an op."""
         known = self._paths.get(text)
         if known is None:
             found = _FSDP.match(text)
@@ -142,7 +142,7 @@ class Issuers:
         return known
 
     def of_profile(self, label: str) -> ModuleProfile:
-        """What a profile has of modules; `label` begins the name of the event around a call."""
+        """Describes modules in a profile; `label` begins the name of the event around a call."""
         return ModuleProfile(self._torch, self.calls, self.names, label)
 
     # -- an op
@@ -167,18 +167,14 @@ class Issuers:
             return 0
 
     def parameters_of(self, issuer: int) -> Sequence[tuple[str, int]]:
-        """Names and numbers of values of the parameters whose gradients an op has, in its order.
+        """Names and sizes of the parameters whose gradients an op has, in its order.
 
-        Args:
-            issuer: what `find` has returned for the op.
-
-        Returns:
-            Nothing where the op is not one of a bucket of DDP.
+        `issuer` is what `find` returned. Empty if the op does not reduce a bucket of DDP.
         """
         return self._parameters.get(issuer & MAX_MODULES, ())
 
     def name_of(self, parameter: Any) -> str:
-        """Returns a parameter's name, as in a state dict; "" where it is not known."""
+        """Returns a parameter's name, as in a state dict; "" if unknown."""
         if self.given_up:
             return ""
         try:
@@ -190,7 +186,7 @@ class Issuers:
             return ""
 
     def give_up(self, error: BaseException) -> None:
-        """Records no modules any more, because of an exception of ours; ops go on."""
+        """Stops recording modules after an exception of ours; ops are still recorded."""
         if not self.given_up:
             self.given_up = True
             self._ring.write_note(f"{GIVEN_UP} ({type(error).__name__}: {error})")
@@ -227,7 +223,7 @@ class Issuers:
         return number | phase << PHASE_SHIFT
 
     def _of_running(self, running: Sequence[Any], graph: str) -> int:
-        """Of the innermost module with a name: graphs run modules of their own, which have none."""
+        """The number of the innermost module with a name: modules of graphs have none."""
         for module in reversed(running):
             number = self._of_module(module, graph)
             if number:
@@ -252,7 +248,7 @@ class Issuers:
             if bucket is not None:
                 members = bucket.modules[:MAX_MEMBERS]
                 number = self._number(name[0], "", bucket.text, *members)
-                if number:  # 0 is that of all ops of which nothing is known
+                if number:  # 0 is shared by all ops without a known issuer
                     self._parameters[number] = bucket.parameters
                 return number
             return self._number(*name, "")
@@ -285,14 +281,15 @@ class Issuers:
         return number
 
     def _forget_former_names(self) -> None:
-        """A module may turn out to be part of another one, or one of two models of its class."""
+        """Clears caches when a module turned out to be part of another one, or its class not
+        unique."""
         if self._names_at != self.names.changes:
             self._names_at = self.names.changes
             self._by_module.clear()
             self._by_path.clear()
 
     def _number(self, root: str, path: str, part: str, *members: str) -> int:
-        """The number of a module, or of a part of it; 0 if nothing is known, or no room is left."""
+        """Returns the number of a module or of a part of it; 0 if unknown, or no room is left."""
         key = root, path, part
         number = self._numbers.get(key)
         if number is not None:
@@ -308,7 +305,7 @@ class Issuers:
         return number
 
     def _graph_of(self, site: int) -> str:
-        """The name of the compiled graph that a line is generated code of; "" for none."""
+        """Returns the compiled graph to whose generated code a line belongs; "" for none."""
         file = self._sites.file_of(site)
         if file.startswith(_TRACED):
             return file.strip("<>").replace(">", "")
@@ -319,21 +316,14 @@ class Issuers:
 CURRENT: Final = Current()
 """Of this process."""
 _CAN: Final[list[bool]] = []
-"""Whether this torch has what is needed; empty until that was looked for."""
+"""Whether this torch can record modules; empty before that was checked."""
 
 
 def install(torch: Any, issuers: Issuers, enabled: list[int]) -> bool:
-    """Makes the wrappers of this process serve these issuers.
+    """Makes the wrappers of this process serve these issuers, while `enabled[0]` is not 0.
 
-    What tells modules and backwards is wrapped the first time, and stays so until the process ends.
-
-    Args:
-        torch: the package.
-        issuers: those of the recorder that runs in this process.
-        enabled: whether it records ops, in its first item.
-
-    Returns:
-        Whether this torch has what that needs.
+    Wraps calls of modules and backwards the first time, until the process ends. Returns whether
+    this torch can record modules.
     """
     CURRENT.issuers, CURRENT.calls, CURRENT.enabled = issuers, issuers.calls, enabled
     CURRENT.fail = _failed

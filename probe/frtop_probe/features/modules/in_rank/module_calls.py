@@ -1,16 +1,16 @@
-"""Which modules run: a wrapper around `torch.nn.Module.__call__`, once that is asked for.
+"""Tracks which modules run, by a wrapper around `torch.nn.Module.__call__`.
 
-Forward is a stack per thread. A backward has no modules of its own, only nodes of autograd; but
-each node has the sequence number that its thread had when it was made. So a thread also keeps at
-which numbers another module began to run, and the module of a node is found by bisection. Nothing
-is added to the graph, and no module gets a hook: hooks would change what is compiled, and the nodes
-of full backward hooks forbid in-place operations.
+In a forward that is a stack per thread. A backward runs only nodes of autograd, but each node has
+the sequence number that its thread had when it made the node. So for each thread we also keep the
+numbers at which another module began to run, and find the module of a node by bisection. Nothing is
+added to the graph, and no module gets a hook: hooks would change what is compiled, and the nodes of
+full backward hooks forbid in-place operations.
 
-A thread that is in a module whose call was not seen, as the wrapper came later, is left out until
-that call has ended: else parts would be taken for wholes.
+A thread that was inside a module when it was wrapped is ignored until that call has ended:
+otherwise we would take parts of a model for models.
 
-Dynamo leaves the wrapper out. As a frame of its own it is skipped; where Dynamo traces through it,
-it is one constant test. Inside a graph there are no calls of modules at all.
+Dynamo skips the frame of the wrapper; where it traces through, the wrapper is one constant test.
+Inside a graph there are no calls of modules at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.ops.hook import hide_from_dynamo
 
 MAX_BOUNDARIES: Final = 65_536
-"""Per thread; of each the older half is dropped then. A training step of a thousand modules has at
+"""Most per thread; then the older half is dropped. A training step of a thousand modules has at
 most 2,000: each call has a start and an end."""
 MAX_ROOTS: Final = 64
 _KNOWN_TO_DYNAMO: Final = "torch._dynamo.utils", "torch._dynamo.variables.nn_module"
@@ -38,9 +38,9 @@ _KNOWN_TO_DYNAMO: Final = "torch._dynamo.utils", "torch._dynamo.variables.nn_mod
 class ThreadCalls:
     """The modules of one thread.
 
-    `stack` are those that run, the innermost last; the first `floor` of them called the backward
-    that runs. From the autograd sequence number `starts[i]` on, `owners[i]` made the nodes (a weak
-    reference; None: no module).
+    `stack` has the running modules, the innermost last; the first `floor` of them called the
+    current backward. From the autograd sequence number `starts[i]` on, `owners[i]` made the nodes
+    (a weak reference; None: no module).
     """
 
     __slots__ = ("floor", "owners", "stack", "starts")
@@ -52,7 +52,7 @@ class ThreadCalls:
         self.owners: list[weakref.ref[Any] | None] = [None]
 
     def owner_of(self, number: int) -> Any | None:
-        """Returns the module that made the node with this sequence number; None if not known."""
+        """Returns the module that made the node with this sequence number; None if unknown."""
         at = bisect_right(self.starts, number) - 1
         owner = self.owners[at] if at >= 0 else None
         return owner() if owner is not None else None
@@ -68,7 +68,7 @@ class ThreadCalls:
         if number == last:
             self.owners[-1] = me
             return
-        if number < last:  # the numbers of this thread began anew
+        if number < last:  # the numbers of this thread have restarted
             starts[:], self.owners[:] = [-1], [None]
         elif len(starts) > MAX_BOUNDARIES:
             half = len(starts) // 2
@@ -89,34 +89,34 @@ class ThreadCalls:
 
 
 def add_root(roots: dict[int, weakref.ref[Any]], module: Any) -> None:
-    """Notes a module that is called by none."""
+    """Adds a module that no other module called."""
     if len(roots) >= MAX_ROOTS and id(module) not in roots:
         roots.clear()
     roots[id(module)] = weakref.ref(module)
 
 
 class ModuleCalls:
-    """The modules of all threads, and of the backward that runs."""
+    """The modules of all threads, and the backwards that run."""
 
     def __init__(self) -> None:
         self.local = threading.local()
         self.roots: dict[int, weakref.ref[Any]] = {}
-        """By `id`: modules that were called by none."""
+        """Modules that no other module called, by `id`."""
         self.on = False
         self.call_code: CodeType | None = None
-        """What each call of a module runs."""
+        """The code that each call of a module runs."""
         self.label: Callable[[Any], Any] | None = None
         """While a profile runs: begins a label for a module, and returns it."""
         self._backwards: list[ThreadCalls] = []
-        """Of the threads that began the backwards which run."""
+        """Of each thread that has started a backward which still runs."""
 
     def begin_anew(self) -> None:
-        """Forgets what ran before calls were not seen for a while."""
+        """Forgets the running modules, after calls were not seen for a while."""
         self.local = threading.local()
         self._backwards = []
 
     def of_thread(self) -> ThreadCalls | None:
-        """Returns those of the calling thread; None if it is in a call that was not seen."""
+        """Returns the modules of the calling thread; None inside a call that was not seen."""
         local = self.local
         try:
             calls: ThreadCalls = local.calls
@@ -135,7 +135,7 @@ class ModuleCalls:
         return False
 
     def backward_begins(self) -> tuple[ThreadCalls, int] | None:
-        """Separates modules that run inside the backward from those that called it."""
+        """Separates the modules that run inside a backward from those that called it."""
         calls = self.of_thread()
         if calls is None:
             return None
@@ -145,7 +145,7 @@ class ModuleCalls:
         return before
 
     def backward_ends(self, before: tuple[ThreadCalls, int] | None) -> None:
-        """Restores what was before."""
+        """Undoes `backward_begins`."""
         if before is not None:
             calls, floor = before
             calls.floor = floor
@@ -153,9 +153,9 @@ class ModuleCalls:
                 self._backwards.remove(calls)
 
     def makers(self, own: ThreadCalls) -> ThreadCalls | None:
-        """Of the thread whose forward made the nodes that a thread runs; None: not known.
+        """Returns the modules of the thread whose forward made the nodes that `own` runs, if known.
 
-        On a device nodes are run by a thread of the engine's, not by the one that began.
+        On a device a thread of the engine runs the nodes, not the one that called backward.
         """
         began = self._backwards[:]
         if any(one is own for one in began):
@@ -165,7 +165,7 @@ class ModuleCalls:
 
 
 class Current:
-    """Where wrappers find what belongs to this process: a forked child has its own."""
+    """What the wrappers use in this process: a forked child has its own."""
 
     __slots__ = ("call_code", "calls", "enabled", "fail", "issuers")
 
@@ -174,13 +174,13 @@ class Current:
         self.issuers: Any = None
         """The `Issuers` that `calls` belong to."""
         self.call_code: CodeType | None = None
-        """What each call of a module runs."""
+        """The code that each call of a module runs."""
         self.enabled: list[int] = [0]
         self.fail: Callable[[BaseException], Any] = lambda _: None
 
 
 def wrap_calls(torch: Any, current: Current) -> bool:
-    """Wraps calls of modules; returns whether this torch has what that needs."""
+    """Wraps calls of modules; returns whether this torch allows it."""
     kind = torch.nn.Module
     original = kind.__dict__.get("__call__")
     number = getattr(torch._C._autograd, "_get_sequence_nr", None)  # noqa: SLF001
@@ -189,12 +189,12 @@ def wrap_calls(torch: Any, current: Current) -> bool:
         return False
     current.call_code = getattr(original, "__code__", None)
     wrapper = _wrapper(original, current, number, compiling)
-    # The program's own code runs below it, so each function of ours there is hidden by itself.
+    # It calls the program's code, so each of our functions that it calls is hidden separately.
     hide_from_dynamo(torch, wrapper, callees=False)
     for function in (ModuleCalls.of_thread, ThreadCalls.enter, ThreadCalls.leave, add_root):
         hide_from_dynamo(torch, function)
     for name in _KNOWN_TO_DYNAMO:
-        # It goes a shorter way where `__call__` is the one that it knows.
+        # Dynamo has a fast path for the `__call__` that it knows.
         module = sys.modules.get(name)
         if getattr(module, "unpatched_nn_module_call", None) is original:
             module.unpatched_nn_module_call = wrapper  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Names of modules: the path below the outermost module that was called, as in a state dict."""
+"""Names modules by their path below the outermost module that was called, as in a state dict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 MAX_LOOKS: Final = 16
-"""How often one root is gone through. Its modules may change; one that is never found must not
+"""How often one root is walked. Its modules may change, but a module that is never found must not
 cost a walk at each op."""
 _INNER: Final = frozenset(
     {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -23,8 +23,8 @@ _WRAPPERS: Final = frozenset(
     }
 )
 Name = tuple[str, str]
-"""Class of the outermost module, and the path below it ("": itself). Neither has wrappers of
-torch's, such as DDP. Of several models of one class the later ones are numbered: `Net #2`."""
+"""Class of the outermost module, and the path below it ("": itself), both without torch's wrappers,
+such as DDP. If several models have the same class, the later ones are numbered: `Net #2`."""
 _Model = tuple[weakref.ref[Any], int, frozenset[str]]
 """A root, its number, and the paths of its modules that have parameters."""
 Table = dict[int, tuple[weakref.ref[Any], Name]]
@@ -39,15 +39,15 @@ class ModuleNames:
         self._names: Table = {}
         self._parameters: Table = {}
         self._own_names: dict[int, str] = {}
-        """Of parameters, within their modules."""
+        """Names of parameters within their modules."""
         self.changes = 0
-        """Grows when names may have changed."""
+        """Increases when names may have changed."""
         self._looks: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._models: dict[str, list[_Model]] = {}
         """By class."""
 
     def of(self, module: Any) -> Name | None:
-        """Returns a module's name; None if it is below no root."""
+        """Returns a module's name; None if no known root contains it."""
         return self._find(self._names, module)
 
     def of_parameter(self, parameter: Any) -> Name | None:
@@ -55,16 +55,16 @@ class ModuleNames:
         return self._find(self._parameters, parameter)
 
     def full_name(self, parameter: Any) -> str:
-        """Returns a parameter's name below its root, as in a state dict; "" if it is not known."""
+        """Returns a parameter's name below its root, as in a state dict; "" if unknown."""
         module = self.of_parameter(parameter)
         if module is None:
             return ""
         return ".".join(filter(None, (module[1], self._own_names.get(id(parameter), ""))))
 
     def root_with(self, path: str) -> str:
-        """Returns the root that has this path; "" if none or several have.
+        """Returns the root with this path; "" if none or several of different classes have it.
 
-        Of several models of one class it is not known which: `Net #?`.
+        If several models of one class have it: `Net #?`.
         """
         self._look()
         found = {name[0] for _, name in self._names.values() if name[1] == path}
@@ -112,10 +112,10 @@ class ModuleNames:
         self.changes += changed
 
     def _number_of(self, root: Any, modules: list[tuple[Any, Name]]) -> int:
-        """Which of the models of its class it is.
+        """Returns which model of its class it is.
 
-        Models whose parameters have no module in common are one: stages of a pipeline, of which a
-        rank may have several, are parts of one model.
+        Models without a common path to parameters are one: a rank may have several stages of a
+        pipeline, which are parts of one model.
         """
         if self._is_part(root):
             return 1  # its modules are named by the whole
@@ -133,15 +133,15 @@ class ModuleNames:
         return number
 
     def _is_part(self, module: Any) -> bool:
-        """Whether it is known to be below another root."""
+        """Returns whether it is known to be below another root."""
         known = self._names.get(id(module))
         return known is not None and known[0]() is module and bool(known[1][1])
 
 
 def _add(table: Table, one: Any, name: Name) -> bool:
-    """Returns whether the name is another one now.
+    """Sets a name; returns whether it has changed.
 
-    A part that is called by itself as well is named by the whole, where its path is longer.
+    A part that is also called on its own keeps the longer path, below the whole.
     """
     known = table.get(id(one))
     former = known[1] if known is not None and known[0]() is one else None
@@ -152,9 +152,9 @@ def _add(table: Table, one: Any, name: Name) -> bool:
 
 
 def without_wrappers(path: str) -> str:
-    """Returns a path, or several, of a label of torch's without what its wrappers add.
+    """Removes what torch's wrappers add to the path or paths in one of its labels.
 
-    Programs call things of their own "module", too.
+    "module" stays, because programs use that name, too.
     """
     return ", ".join(
         ".".join(part for part in one.split(".") if part == "module" or part not in _INNER)
@@ -181,14 +181,14 @@ def walk(root: Any) -> Iterator[tuple[Any, Name]]:
 
 
 def _is_graph(root: Any) -> bool:
-    """Whether it is a graph of the compiler's, which runs as a module without parts."""
+    """Returns whether it is a compiled graph, which runs as a module without parts."""
     return not root._modules and any(  # noqa: SLF001
         kind.__name__ == "GraphModule" for kind in type(root).__mro__
     )
 
 
 def is_backward(module: Any) -> bool:
-    """Whether it is the graph that compiled autograd has made of a backward."""
+    """Returns whether it is the graph that compiled autograd made of a backward."""
     kind = type(_inner(module))
     return kind.__name__.startswith("CompiledAutograd") and any(
         base.__name__ == "GraphModule" for base in kind.__mro__
@@ -196,7 +196,7 @@ def is_backward(module: Any) -> bool:
 
 
 def inner_class(module: Any) -> str:
-    """Returns the class of what wrappers of torch's contain."""
+    """Returns the class of a module inside torch's wrappers."""
     return class_of(_inner(module))
 
 
@@ -211,7 +211,7 @@ def _inner(module: Any) -> Any:
 
 
 def is_wrapper(module: Any) -> bool:
-    """Whether it only wraps another one, which has its name."""
+    """Returns whether it only wraps another module, which gets its name."""
     return class_of(module) in _WRAPPERS
 
 
@@ -221,7 +221,7 @@ def class_of(module: Any) -> str:
 
 
 def kind_of(module: Any) -> type:
-    """Returns a module's class; FSDP2 makes one of its own for each."""
+    """Returns a module's class, also where FSDP2 has derived its own class from it."""
     kind = type(module)
     bases = kind.__bases__
     return bases[1] if len(bases) > 1 and bases[0].__name__ == "FSDPModule" else kind

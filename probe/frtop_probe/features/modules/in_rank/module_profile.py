@@ -1,7 +1,7 @@
-"""Modules in a profile of torch's: a label around each call, and a description of the model.
+"""Adds modules to a profile: a label around each call, and a description of the model.
 
-Only where modules are recorded, and only while an operator's profile runs. A label is torch's own
-for hot paths, which is no op: modes and compiled graphs do not see it.
+Only where modules are recorded, and only while an operator's profile runs. The labels are torch's
+own for hot paths. They are not ops: modes and compiled graphs do not see them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from frtop_probe.ring.beside import create_file
 MAX_MODULES: Final = 10_000
 MAX_PARAMETERS: Final = 40_000
 DESCRIBE_S: Final = 0.2
-"""What is described of a model, and how long at most: the thread that trains stands still."""
+"""Limits of the description: meanwhile, the thread that trains stands still."""
 _COMPOSITE: Final = "CompositeImplicitAutograd"
 Described = dict[str, Any]
 
 
 class ModuleProfile:
-    """What one profile has of modules. `begin` and `end` are for the thread that is profiled."""
+    """The modules of one profile. The profiled thread calls `begin` and `end`."""
 
     def __init__(self, torch: Any, calls: ModuleCalls, names: ModuleNames, label: str) -> None:
         self._torch = torch
@@ -47,9 +47,9 @@ class ModuleProfile:
         hide_from_dynamo(torch, ModuleProfile._begin_label)
 
     def begin(self) -> None:
-        """Describes the modules that were called so far, and labels their calls from now on.
+        """Describes the modules that were called so far, and begins to label calls.
 
-        Parameters are described here, at a step's end: FSDP2 has them sharded then, as a rule.
+        At the end of a step, because FSDP2 usually has parameters sharded at that point.
         """
         try:
             self._found = described(self._calls, self._names)
@@ -61,7 +61,7 @@ class ModuleProfile:
             self._calls.label = self._label
 
     def end(self) -> None:
-        """Labels no more."""
+        """Stops labelling."""
         self._calls.label = None
 
     def drop(self) -> None:
@@ -69,7 +69,7 @@ class ModuleProfile:
         self._found = None
 
     def save(self, path: Path) -> None:
-        """Writes the description, if it can: a trace is of use without."""
+        """Writes the description, if possible: a trace is useful without it."""
         found, self._found = self._found, None
         if found is None:
             return
@@ -91,10 +91,10 @@ class ModuleProfile:
 
 
 def described(calls: ModuleCalls, names: ModuleNames) -> Described:
-    """The modules below all that were called by none, with their parameters.
+    """Describes all modules below the roots, with their parameters.
 
-    Wrappers of torch's are left out: what they wrap has the same name. Of several modules of one
-    name the first is described.
+    Leaves out torch's wrappers, whose inner modules have the same name. If several modules have one
+    name, the first is described.
     """
     modules: list[Described] = []
     left_out = parameters = 0
@@ -126,7 +126,7 @@ def described(calls: ModuleCalls, names: ModuleNames) -> Described:
 
 
 def _modules(calls: ModuleCalls, names: ModuleNames) -> Iterator[tuple[Any, Name]]:
-    """Wholes before parts of them that are called by themselves as well."""
+    """Yields whole models before parts of them that are also called on their own."""
     roots = [root for one in list(calls.roots.values()) if (root := one()) is not None]
     parts = {id(one) for root in roots for one, _ in walk(root) if one is not root}
     for root in sorted(roots, key=lambda one: id(one) in parts):
@@ -134,7 +134,7 @@ def _modules(calls: ModuleCalls, names: ModuleNames) -> Iterator[tuple[Any, Name
 
 
 def _parameter(name: str, parameter: Any) -> Described:
-    """A parameter as far as it can be read; nothing here calls an op."""
+    """Describes a parameter, as far as it can be read without an op."""
     found: Described = {"name": name, "shape": None, "dtype": ""}
     with suppress(Exception):  # such as one that is not initialised yet
         found["dtype"] = str(parameter.dtype).removeprefix("torch.")
@@ -158,7 +158,7 @@ def _mesh_text(mesh: Any) -> str:
 
 
 def composite_ops(torch: Any) -> list[str]:
-    """Names of ops that are only made of others: a dispatch mode sees those instead."""
+    """Returns names of ops that only call other ops: a dispatch mode sees those instead."""
     core = torch._C  # noqa: SLF001
     try:
         composite = set(core._dispatch_get_registrations_for_dispatch_key(_COMPOSITE))  # noqa: SLF001

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 
 def attach(recorder: Recorder, torch: Any) -> RankFeature:
-    """For the recorder of this rank."""
+    """Makes the feature of this rank."""
     ring = recorder.ring.path
     return ProfileRequests(torch, ring, recorder.steps, recorder.pending, recorder.expect_ops)

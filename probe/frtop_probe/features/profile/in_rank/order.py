@@ -1,4 +1,4 @@
-"""What an operator may ask torch's profiler for, checked and bounded."""
+"""Checks and bounds what an operator asks of torch's profiler."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Final
 MAX_STEPS: Final = 100
 MAX_SECONDS: Final = 60.0
 MAX_WAIT_S: Final = 600.0
-"""Longest time until the thread that trains must have reached a step, or an op."""
+"""Longest wait until the thread that trains reaches a step, or an op."""
 _TOKEN: Final = re.compile(r"[0-9a-f]{8,32}")
 
 
 @dataclass(frozen=True, slots=True)
 class RankOrder:
-    """One order: so many `steps`, or so many `seconds` if there are none.
+    """One order: a number of `steps`, or else of `seconds`.
 
-    `token` is the operator's own word for it: who does not know it cannot end the order.
+    The operator chooses `token`: only those who know it can end the order.
     """
 
     token: str
@@ -29,11 +29,11 @@ class RankOrder:
     stacks: bool
     memory: bool
     execution: bool
-    """With torch's execution trace observer, whose file is what Chakra's converter takes."""
+    """With torch's execution trace observer, which writes the input of Chakra's converter."""
 
 
 def order_of(request: Mapping[str, Any]) -> RankOrder | None:
-    """The order in an unchecked request; None if it is none, or asks for too much."""
+    """Returns the order in an unchecked request; None if it is malformed or asks for too much."""
     token, steps = request.get("order"), request.get("steps", 0)
     seconds, wait_s = request.get("seconds", 0.0), request.get("wait_s", 0.0)
     if not (isinstance(token, str) and _TOKEN.fullmatch(token)):
@@ -42,7 +42,7 @@ def order_of(request: Mapping[str, Any]) -> RankOrder | None:
         return None
     if not all(type(one) in (int, float) for one in (seconds, wait_s)):
         return None
-    # Written so that it does not hold for NaN.
+    # False for NaN.
     if not (0 <= seconds <= MAX_SECONDS and 0 < wait_s <= MAX_WAIT_S and (steps or seconds > 0)):
         return None
     options = (request.get(name) is True for name in ("shapes", "stacks", "memory", "execution"))

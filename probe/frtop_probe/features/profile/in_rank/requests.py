@@ -1,12 +1,12 @@
 """Runs torch's profiler in this rank when an operator asks for it.
 
 An order waits for the thread that trains: it begins and ends at that thread's own steps or ops,
-never inside a backward or a CUDA graph capture, nor while an op of gloo is under way, whose end
-torch would write into memory that the profiler has given back.
+never inside a backward or a CUDA graph capture, nor while an op of gloo is under way: torch would
+write its end into memory that the profiler has freed.
 
-Nothing stays on. The operator must ask again and again (`LEASE_S`); an order that nobody asks
-for is withdrawn, and its files are removed. A thread that reaches no step and no op cannot be
-stopped: its profiler ends where it reaches one.
+Nothing stays on. The operator must keep asking (`LEASE_S`); an order that nobody asks for is
+withdrawn, and its files are removed. The profiler of a thread that reaches no step and no op ends
+only when it reaches one.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from frtop_probe.recorder.ops.pending import PendingOps
 from frtop_probe.recorder.requests.requests import INVALID, GoOn, Request, Response
 
 REMEMBERED_S: Final = 60.0
-"""How long it is known why an order came to nothing."""
+"""How long the reason for a failed order is remembered."""
 MAX_GROWTH: Final = 512_000_000
-"""Memory in bytes by which the process may grow: then the profile ends early."""
+"""If the process grows by this many bytes, the profile ends early."""
 ENTER_S: Final = 5.0
-"""How long a script that starts a profiler in another thread may wait for the end of ours."""
+"""How long a script that starts a profiler in another thread waits for ours to end."""
 VISIT_S: Final = 0.02
-"""How long the end of a step may wait for the recorder's thread, or for ops, if it is the last."""
+"""How long the end of the last step may wait for the recorder's thread, or for ops."""
 SETTLE_S: Final = 1.0
-"""After the observer was turned off, until nothing can be inside of it any more."""
+"""Wait after the observer was turned off, until no thread can be inside it."""
 
 
 class ProfileRequests(RankFeature):
-    """The order of this rank, if there is one. Ends with its recorder."""
+    """Carries out the order of this rank, if there is one."""
 
     def __init__(
         self,
@@ -68,22 +68,14 @@ class ProfileRequests(RankFeature):
         pending: PendingOps,
         expect_ops: Callable[[bool], None],
     ) -> None:
-        """Orders nothing.
-
-        Args:
-            torch: the package.
-            ring: path of the ring: files lie beside it.
-            steps: calls at each step.
-            pending: ops under way.
-            expect_ops: says whether `at_op` is to be called at the next ops.
-        """
+        """`expect_ops` sets whether `at_op` is called at the next ops."""
         self._torch = torch
         self._ring = ring
         self._steps = steps
         self._pending = pending
         self._expect_ops = expect_ops
         self.modules: ModuleLabels | None = None
-        """Labels calls of modules meanwhile, where these are recorded."""
+        """Labels calls of modules in the profile, where modules are recorded."""
         self._session: ProfileSession | None = None
         self._lock = threading.Lock()
         self._ours = False
@@ -104,7 +96,7 @@ class ProfileRequests(RankFeature):
                 return self._begin(order_of(request), now)
             session = self._session
             if session is None or session.order.token != request.get("order"):
-                return {"error": "gone", "help": "the rank has no such order (any more)"}, b""
+                return {"error": "gone", "help": "the rank has no such order"}, b""
             if action == "withdraw":
                 self._withdraw(session, "withdrawn")
             elif action != "status":
@@ -119,7 +111,7 @@ class ProfileRequests(RankFeature):
             return INVALID
         session = self._session
         if session is not None and session.order.token == order.token:
-            session.lease = now + LEASE_S  # asked again: an answer of ours was lost
+            session.lease = now + LEASE_S  # asked again: our answer was lost
             return session.status(now), b""
         if session is not None and session.stage != "over":
             return {"error": "busy", "help": "another operator profiles this rank"}, b""
@@ -137,7 +129,7 @@ class ProfileRequests(RankFeature):
         session, now = self._session, time.monotonic()
         if session is None:
             return
-        # Without the lock, for it takes a while: a step that ends meanwhile may be the last one.
+        # Without the lock, because it takes a while, and the last step may end meanwhile.
         running = session.stage == "running" and not session.ending
         early = self._why_early(session, now) if running else ""
         if not self._lock.acquire(blocking=False):
@@ -161,7 +153,7 @@ class ProfileRequests(RankFeature):
             self._lock.release()
 
     def _why_early(self, session: ProfileSession, now: float) -> str:
-        """Why it ends before its time, "" where it does not."""
+        """Returns why it must end early, or ""."""
         if now - session.begun > OVERTIME_S:
             return f"ended after {OVERTIME_S:.0f} s"
         if own_memory() - session.memory > MAX_GROWTH:
@@ -227,7 +219,7 @@ class ProfileRequests(RankFeature):
             session.stage, session.profiler = "ready", None
 
     def stop(self) -> None:
-        """Nothing goes on."""
+        """Ends the order."""
         session = self._session
         if session is not None and self._lock.acquire(timeout=1.0):
             try:
@@ -239,7 +231,7 @@ class ProfileRequests(RankFeature):
                 self._lock.release()
 
     def abandon_in_child(self) -> None:
-        """In a forked child: what its thread has inherited records nothing any more."""
+        """Stops what a forked child's thread has inherited."""
         session, self._session = self._session, None
         self._lock = threading.Lock()
         if session is not None:
@@ -256,21 +248,21 @@ class ProfileRequests(RankFeature):
         self._visit(step)
 
     def at_op(self) -> None:
-        """Called at an op, as long as that was asked for."""
+        """Called before an op while ops are expected."""
         session = self._session
         if session is None:
             self._expect_ops(False)
             return
-        # Steps tell which thread trains; without them it is the main one.
+        # The thread that makes steps trains; without steps, the main thread.
         trains = self._steps.thread or threading.main_thread().ident
         if threading.get_ident() == (session.thread or trains):
             self._visit(0)
 
     def _visit(self, step: int) -> None:
-        """Starts, goes on or stops, if this is the moment for it; never raises."""
+        """Starts, continues or stops the profile, if this is the moment; never raises."""
         session = self._session
-        # Who has it may be below us, in this very thread. At a step it is waited for, a little: or
-        # the profile has a step more than was ordered.
+        # This thread may hold the lock itself, further up its stack. At a step we wait a little, or
+        # the profile would have a step too many.
         waits = step and session is not None and session.stage in ("waiting", "running")
         if not self._lock.acquire(timeout=VISIT_S if waits else 0):
             return
@@ -328,14 +320,14 @@ class ProfileRequests(RankFeature):
         session.first = self._steps.current
         session.memory = own_memory()
         session.begun = time.monotonic()
-        session.stage = "running"  # last: the recorder's thread looks at all of this then
+        session.stage = "running"  # last: now the recorder's thread reads all of this
         session.trouble = profiler.trouble
         session.clocks = [clocks]
         session.stood_still_ns = round((session.begun - begun) * 1e9)
         self._expect_ops(False)
 
     def _is_op_under_way(self, session: ProfileSession) -> bool:
-        """Waits a little, once: what C++ has waited for counts as over some microseconds later."""
+        """Waits a little, once: ops for which C++ waited complete some microseconds later."""
         until = time.monotonic() + (0 if session.has_waited else VISIT_S)
         session.has_waited = True
         while any(not one[0].is_completed() for one in list(self._pending.handles.values())):
@@ -349,7 +341,7 @@ class ProfileRequests(RankFeature):
         self._ended(session, session.discarded)
 
     def _ended(self, session: ProfileSession, discarded: str) -> None:
-        """After the profiler has ended: the recorder's thread writes what it has, or drops it."""
+        """Lets the recorder's thread write or drop what the ended profiler has."""
         session.discarded = discarded
         if discarded and not session.order.execution:
             self._over(session, discarded, session.ending)
@@ -366,7 +358,7 @@ class ProfileRequests(RankFeature):
         session.stood_still_ns += round((session.ended - begun) * 1e9)
 
     def _script_enters(self) -> None:
-        """The script starts a profiler itself: ours ends first, and keeps nothing."""
+        """Ends our profiler without a file, because the script starts its own."""
         if self._ours or not self._lock.acquire(timeout=ENTER_S):
             return
         elsewhere: ProfileSession | None = None
@@ -390,7 +382,7 @@ class ProfileRequests(RankFeature):
             self._fail(error)
         finally:
             self._lock.release()
-        # Only the thread in which it was started can end ours.
+        # Only the thread that started ours can end it.
         until = time.monotonic() + ENTER_S
         while elsewhere is not None and elsewhere.stage == "running" and time.monotonic() < until:
             time.sleep(0.005)

@@ -1,7 +1,7 @@
-"""The files of a profile on the rank's side: whether there is room, writing them, removing them.
+"""Writes and removes the files of a profile in the rank, and checks the room for them.
 
-They lie beside the ring, in shared memory as a rule, which is the job's as well: a data loader or
-NCCL that finds it full ends the job. So room is asked for before, and some is always left.
+They lie beside the ring, usually in shared memory, which the job uses, too: if it is full, a data
+loader or NCCL ends the job. So room is checked first, and some is always left.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from frtop_probe.features.profile.in_rank.torch_profiler import TorchProfiler
 
 _MB: Final = 1_000_000
 LEFT_FREE: Final = 64 * _MB
-"""So many bytes are left to the job, or a quarter where the file system is small."""
+"""Bytes that are left to the job, or a quarter of a small file system."""
 LEAST_ROOM: Final = 8 * _MB
-"""What a profile needs to begin: some 25,000 events."""
+"""Bytes that a profile needs to begin, for some 25,000 events."""
 MAX_EXECUTION: Final = 1000 * _MB
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class ModuleLabels(Protocol):
-    """What a profile has of modules, where these are recorded; for the thread that is profiled."""
+    """The modules of a profile, where modules are recorded; for the profiled thread."""
 
     def begin(self) -> None:
-        """Describes the model, and labels the calls of its modules from now on."""
+        """Describes the model, and begins to label calls of its modules."""
 
     def end(self) -> None:
-        """Labels no more."""
+        """Stops labelling."""
 
     def drop(self) -> None:
         """Forgets the description."""
 
     def save(self, path: Path) -> None:
-        """Writes the description, if it can."""
+        """Writes the description, if possible."""
 
 
 def why_no_room(ring: Path, needed: int) -> str:
-    """Why a file of `needed` bytes must not be written beside a ring; "" if it may be."""
+    """Returns why a file of `needed` bytes must not be written beside a ring, or ""."""
     try:
         found = os.statvfs(ring.parent)
     except OSError as error:
@@ -57,7 +57,7 @@ def why_no_room(ring: Path, needed: int) -> str:
 
 
 def why_no_more_execution(ring: Path) -> str:
-    """Why an execution trace that is being written must end now; "" if it may go on."""
+    """Returns why the execution trace that is being written must end now, or ""."""
     if size_of(profile_file(ring, "execution")) > MAX_EXECUTION:
         return f"its execution trace had grown to {MAX_EXECUTION // _MB} MB"
     return why_no_room(ring, LEAST_ROOM)
@@ -66,16 +66,9 @@ def why_no_more_execution(ring: Path) -> str:
 def save(
     ring: Path, profiler: TorchProfiler, grown: int, modules: ModuleLabels | None
 ) -> dict[str, int]:
-    """Writes what was recorded.
+    """Writes what an ended profiler has recorded; returns the sizes of the files by name.
 
-    Args:
-        ring: files lie beside it.
-        profiler: has ended, and its execution trace is finished.
-        grown: memory in bytes that the process has more than before.
-        modules: describes the model, where modules are recorded.
-
-    Returns:
-        The sizes of the files by name.
+    `grown` is by how many bytes the process has grown, as an estimate of the files.
 
     Raises:
         OSError: a file was not written to its end; the text says why.
@@ -90,14 +83,14 @@ def save(
 
 
 def remove(ring: Path) -> None:
-    """Removes all files of a profile, and what torch left of one that it could not write."""
+    """Removes all files of a profile, unfinished ones too."""
     for path in all_files(ring):
         with suppress(OSError):
             path.unlink()
 
 
 def own_memory() -> int:
-    """Memory of this process alone, in bytes; 0 where the kernel does not say."""
+    """Returns the private memory of this process in bytes; 0 if unknown."""
     try:
         _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
     except (OSError, ValueError):
@@ -106,7 +99,7 @@ def own_memory() -> int:
 
 
 def size_of(path: Path) -> int:
-    """Its size in bytes; 0 if it is not there."""
+    """Returns the size of a file in bytes; 0 if there is none."""
     try:
         return path.stat().st_size
     except OSError:

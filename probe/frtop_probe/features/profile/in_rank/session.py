@@ -1,4 +1,4 @@
-"""One order in this rank, from its start to the removal of its files, as the operator hears it."""
+"""The state of one order in this rank, from its start to the removal of its files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from frtop_probe.features.profile.in_rank.order import RankOrder
 from frtop_probe.features.profile.in_rank.torch_profiler import TorchProfiler
 
 LEASE_S: Final = 15.0
-"""How long an order lives on without a word from its operator."""
+"""How long an order lasts without a request of its operator."""
 OVERTIME_S: Final = 120.0
-"""A profile by steps ends after this time, however few they were."""
+"""A profile by steps ends after this time at the latest."""
 
 Stage = Literal["waiting", "running", "saving", "ready", "over"]
 
@@ -26,37 +26,37 @@ class ProfileSession:
         self.profiler: TorchProfiler | None = None
         self.thread = 0
         self.ending = ""
-        """Why it ends before its time; "" while it does not."""
+        """Why it ends early, or ""."""
         self.discarded = ""
-        """Why what was recorded is not kept, as the `error` of a response; "" while it is."""
+        """The `error` of a response if the recording is not kept, or ""."""
         self.has_waited = False
-        """For ops that were still under way when it was to end."""
+        """Whether it has waited for ops that were under way at its end."""
         self.first = self.last = 0
-        """Steps that were recorded, the first and the last."""
+        """The first and the last recorded step."""
         self.begun = self.ended = 0.0
         self.memory = 0
-        """Of the process when it began, in bytes."""
+        """Bytes of the process when it began."""
         self.clocks: list[tuple[int, int]] = []
         """Monotonic and wall clock in ns, at both ends."""
         self.stood_still_ns = 0
         self.trouble = ""
-        """What was ordered and is not recorded."""
+        """Why a part of the order is not recorded, or ""."""
         self.error = self.help = ""
         self.files: dict[str, int] = {}
 
     def is_due(self, now: float, *, device_ops: bool) -> bool:
-        """Whether it has recorded what was ordered, or is to end early."""
+        """Returns whether all that was ordered is recorded, or it must end early."""
         if self.ending:
             return True
         order = self.order
         if order.steps:
-            # A device is behind: with a step more its part of the last one is there as well.
+            # A device lags behind: one more step contains its part of the last one.
             more = 1 if device_ops else 0
             return self.last - self.first + 1 >= order.steps + more
         return now - self.begun >= order.seconds
 
     def status(self, now: float) -> dict[str, Any]:
-        """What the operator hears of it, with the fields of `ProfileResponse`."""
+        """Returns the fields of `ProfileResponse`."""
         lasted = (now if self.stage == "running" else self.ended) - self.begun if self.begun else 0
         return {
             "error": self.error,
