@@ -371,7 +371,7 @@ def test_a_torch_that_surprises_us_costs_the_modules_and_nothing_else(tmp_path: 
     (ended,) = checked(run(program, tmp_path / "rings", FRTOP_MODULES="1"))
     assert [issuer for _, issuer in issuers(ended.ring)] == [None, None]
     (note,) = notes(ended.ring)
-    assert note.startswith("modules are not recorded any more (ZeroDivisionError")
+    assert note.startswith("modules are no longer recorded (ZeroDivisionError")
 
 
 def test_without_being_asked_for_nothing_is_wrapped_or_recorded(tmp_path: Path) -> None:

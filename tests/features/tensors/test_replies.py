@@ -61,7 +61,7 @@ def test_a_rank_replies_or_the_reason_is_given(
         assert (summary.minimum, summary.maximum, summary.mean) == (0, 7, 3.5)
         assert summary.first == tuple("01234567")
         assert tensors(rank, sequence).ops == (op,)
-        assert tensors(rank, sequence + 1).ops[0].error == "it is not pending any more"
+        assert tensors(rank, sequence + 1).ops[0].error == "it is no longer pending"
 
         found = data(rank, sequence, 0, 4, 1 << 40)
         assert (found.total, found.data) == (32, struct.pack("7f", *range(1, 8)))

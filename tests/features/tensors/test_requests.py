@@ -131,7 +131,7 @@ def test_a_ddp_bucket_is_readable(pair: Pair) -> None:
     rank.run("saved['thread'].join(30); assert not saved['thread'].is_alive()")
     rank.run("assert saved['model'].module.weight.grad.tolist() == [[1, 2, 3], [1, 2, 3]]")
     wait_for(lambda: rank.tensors(before + 1)[before + 1][1] != "", "completion", DEADLINE_S)
-    assert rank.tensors(before + 1)[before + 1] == ([], "it is not pending any more")
+    assert rank.tensors(before + 1)[before + 1] == ([], "it is no longer pending")
 
 
 def test_a_tensor_on_a_device_names_the_setting_that_lets_it_be_read(pair: Pair) -> None:

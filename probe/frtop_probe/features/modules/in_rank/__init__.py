@@ -1,5 +1,4 @@
-"""Records modules in a rank: from its start with `FRTOP_MODULES=1`, or while an operator wants
-it."""
+"""Records modules in a rank: from its start with `FRTOP_MODULES=1`, or on an operator's request."""
 
 from __future__ import annotations
 

@@ -281,8 +281,7 @@ class Issuers:
         return number
 
     def _forget_former_names(self) -> None:
-        """Clears caches when a module turned out to be part of another one, or its class not
-        unique."""
+        """Clears caches when names have changed: a module turned out to be part of another one."""
         if self._names_at != self.names.changes:
             self._names_at = self.names.changes
             self._by_module.clear()
