@@ -25,7 +25,7 @@ def main() -> int:
 
 
 def _is_served() -> bool:
-    """Whether an agent runs already: of eight ranks that start one, seven return here."""
+    """Returns whether an agent already runs: of eight ranks that start one, seven stop here."""
     try:
         return is_served(AgentFiles.here(folder()))
     except FolderError:

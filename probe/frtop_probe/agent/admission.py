@@ -1,6 +1,6 @@
 """Who may act: the rights of operators, looked up at every request.
 
-Which requests act is said where they are declared. Whoever reaches an agent through a shell is its
+The declaration of a request says whether it acts. Whoever reaches an agent through a shell is its
 user: `Rights`. Over sockets, rights go with keys: `key_rights` reads the lists.
 """
 
@@ -27,7 +27,7 @@ class Operator:
 
 
 class Rights:
-    """Every operator may act, unless the agent is `read_only` or the operator gave that up."""
+    """Every operator may act, unless the agent is `read_only` or the operator has given it up."""
 
     def __init__(self, *, read_only: bool = False) -> None:
         self._read_only = read_only
@@ -35,11 +35,11 @@ class Rights:
         self.notes: tuple[str, ...] = ()
 
     async def right(self, key: bytes) -> Right | None:  # noqa: ARG002 - there is no list
-        """Returns the right of a key as of now; None if it is not admitted."""
+        """Returns the current right of a key; None if it is not admitted."""
         return "act"
 
     def is_owner(self, key: bytes) -> bool:  # noqa: ARG002 - likewise
-        """Whether a key is that of the jobs' owner."""
+        """Whether a key belongs to the owner of the jobs."""
         return True
 
     def name(self, key: bytes) -> str:  # noqa: ARG002 - likewise

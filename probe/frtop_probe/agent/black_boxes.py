@@ -1,11 +1,11 @@
 """Writes black boxes: when a rank of a recorded job ends badly, its host's ranks are saved.
 
-The launcher, or the container's end, may kill everything at any moment. So the first box has
-what is at hand; it is rewritten with the stacks of the living ranks, again at further deaths,
-and a last time when all ranks have ended. If a job stalls, snapshots are taken in advance.
+The launcher, or the end of the container, may kill everything at any moment. So the first box has
+what is at hand. It is rewritten with the stacks of the living ranks, again at further deaths, and a
+last time when all ranks have ended. If a job stalls, snapshots are taken in advance.
 
-Jobs that nobody records leave no box, unless they have no recorder and somebody watches them. The
-agent does not wait for boxes of the latter.
+Jobs that nobody records leave no box, except jobs without a recorder that somebody watches. The
+agent does not wait for the boxes of these.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ SLOW: Final = 10.0
 MAX_SNAPSHOTS_AT_ONCE: Final = 64
 BOX_NOTE: Final = "black box of "
 MAX_ROWS: Final = 16 * 8192
-"""Ops of all ranks together; of more than sixteen ranks, or of longer rings, each keeps fewer."""
+"""Most ops of all ranks together; with more than sixteen ranks, or longer rings, each keeps
+fewer."""
 SNAPSHOT_LIFETIME_NS: Final = 60_000_000_000
 """How long after a stall its snapshots may still explain a death."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -53,7 +54,7 @@ Occasion = Literal["stall", "request", "death"]
 MAX_SNAPSHOTS: Final[dict[Occasion, int]] = {"stall": 4, "request": 4, "death": 2}
 """Sets of snapshots per occasion; those of a stall come in pairs."""
 MAX_SNAPSHOT_BYTES: Final = 8 * 1024 * 1024
-"""Of one job. Snapshots of eight ranks take about 60 KB; beyond this the oldest are dropped."""
+"""Most bytes of one job; then the oldest are dropped. Snapshots of eight ranks take 60 KB."""
 QUIET_NS: Final = 10_000_000_000
 """Time without progress after which a job counts as stalled."""
 PAIR_NS: Final = 2_500_000_000
@@ -90,7 +91,7 @@ class BlackBoxWriter:
         self._paths: set[Path] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.gauge_history: Callable[[], wire.GaugeHistory] | None = None
-        """What there is of the host's gauges; None: nobody reads them."""
+        """Returns the history of the host's gauges; None if nobody reads them."""
         tracker.on_death = self.handle_death
         taker.on_snapshots = self._add_requested
 
@@ -145,7 +146,7 @@ class BlackBoxWriter:
         job = self._job_of.get(rank.key)
         if identity is None or not record:
             if job is not None and job.since_ns and not (job.wanted or job.closed):
-                job.remove_rank(rank)  # nobody watches it any more
+                job.remove_rank(rank)  # nobody watches it now
                 del self._job_of[rank.key]
             return
         since_ns = rank.first_seen_ns if isinstance(rank, UnpreparedRank) else 0
@@ -170,7 +171,7 @@ class BlackBoxWriter:
             return
         for rank in list(job.ranks.values()):
             if rank.key not in self._tracker.ranks and rank.exit_info is None:
-                if job.since_ns and job.wanted:  # nobody watches any more: the box stays as it is
+                if job.since_ns and job.wanted:  # nobody watches it now: the box stays as it is
                     self._close(job)
                     job.changed.set()
                     return
@@ -213,7 +214,7 @@ class BlackBoxWriter:
         keys = tuple(rank.key for rank in living)
         request = wire.SnapshotRequest(0, keys, pids=awaited_workers(living))
         try:
-            # Rings of torch's recorder end with their processes.
+            # Rings of torch's Flight Recorder end with their processes.
             rings = asyncio.gather(*(rank.read_ops(0) for rank in living))
             snapshots, _ = await asyncio.gather(self._taker.take(request, living, seconds), rings)
         except Exception as error:  # noqa: BLE001 - a failed snapshot must not end the agent
@@ -305,7 +306,7 @@ class BlackBoxWriter:
 
     @contextmanager
     def _guarded(self, job: RecordedJob) -> Iterator[None]:
-        """Gives up the box when anything fails, so that the agent goes on."""
+        """Gives up the box on any error, so that the agent goes on."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - damaged rings, and unforeseen errors
@@ -379,7 +380,7 @@ class RecordedJob:
         self.closed = False
         self.seen_alive = False
         self.faults: dict[str, str] = {}
-        """By the name of a rank, why something of it is not in the box."""
+        """Why something is missing in the box, by the name of the rank."""
         self.snapshots = RecentSnapshots(host)
         self.stall = StallDetector()
         self._host = host
@@ -446,7 +447,7 @@ class RecordedJob:
         return True
 
     def drop_old_snapshots(self, now_ns: int) -> None:
-        """Drops snapshots of a stall that is over for long."""
+        """Drops snapshots of a stall that ended long ago."""
         if not self.wanted and self.stall.over_for_ns(now_ns) > SNAPSHOT_LIFETIME_NS:
             self.snapshots.drop_before(now_ns - SNAPSHOT_LIFETIME_NS)
 
@@ -462,7 +463,7 @@ class RecordedJob:
 
     @contextmanager
     def _noted(self, rank: TrackedRank) -> Iterator[None]:
-        """Leaves out a rank whose ring cannot be read: the box has the others."""
+        """Leaves out a rank whose ring cannot be read."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - a ring may hold anything

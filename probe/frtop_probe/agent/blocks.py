@@ -1,7 +1,7 @@
-"""Sends sums over blocks of a rank's ops instead of the ops, for every group with exact numbers.
+"""Sends checksums over blocks of a rank's ops instead of the ops, for groups with exact numbers.
 
-Sends and receives are counted instead, by peer and tag. Every op of a rank passes here. So
-`BlockReader` reads slots in bulk, and looks up an op's value by its signature; it waits up to
+Sends and receives are counted instead, by peer and tag. Every op of a rank passes through here, so
+`BlockReader` reads slots in bulk, and looks up an op's value by its signature. It waits up to
 `GRACE_NS` for a reduce op to be decoded. `BlockBuilder` cuts the ops of one group into blocks.
 """
 
@@ -29,7 +29,7 @@ from frtop_probe.ring.layout import LONGEST, Flag, StatusCell
 from frtop_probe.ring.reader import OpKey
 
 GRACE_NS: Final = 2_000_000_000
-"""After this time an op is taken as it is: what is unknown by then stays unknown."""
+"""After this time an op is taken as it is: its unknown fields stay unknown."""
 MAX_MESSAGES: Final = 48
 """Messages per tick. Groups beyond it are sent in larger blocks a tick later."""
 AT_ONCE: Final = 16_384
@@ -40,10 +40,10 @@ _TORN: Final = 4
 MAX_CHANNELS: Final = 1024
 
 _Meaning = tuple["BlockBuilder | None", int, int]
-"""Where an op belongs (None: nowhere), its value, and its share in the sum over pairs. Of a send or
-receive the value is the place of its channel, plus 1."""
+"""The block that an op belongs to (None: none), its value, and its share in the sum over pairs. The
+value of a send or receive is the place of its channel, plus 1."""
 _Channel = tuple[int, bool, int | None, int | None]
-"""Of messages that are counted together: group, whether they are sent, peer, tag."""
+"""Messages that are counted together: group, whether they are sent, peer, tag."""
 _SKIPPED: Final[_Meaning] = (None, 0, 0)
 _UNKNOWN: Final = -1
 _Words = tuple[int, int, int, int]
@@ -54,9 +54,9 @@ _MESSAGE: Final = 8 * (layout.SLOT_MESSAGE - layout.SLOT_BODY.size)
 _MAX_KNOWN: Final = 4096
 """Most ops whose meaning is kept: with varying shapes each op has another one."""
 MAX_RECENT: Final = 48
-"""Blocks sent to whoever asks for the state; the older ones are in the largest size."""
+"""Most blocks in the full state; the older ones are in the largest size."""
 MAX_EARLY: Final = 256
-"""Ops after a gap: threads that overtake each other leave fewer, so the gap will stay."""
+"""Most ops after a gap: threads that overtake each other leave fewer, so it will stay."""
 _MAX_WAIT: Final = 2
 """Ticks for which an op may be missing: another thread may still be writing it."""
 
@@ -72,10 +72,10 @@ class BlockReader:
         self._builders: dict[int, BlockBuilder] = {}
         self._known: dict[_Words, _Meaning] = {}
         self._given_up_values: dict[_Words, _Meaning] = {}
-        """Values of ops that are no longer waited for; others with these keys may become known."""
+        """Values of ops that were given up; later ops with these keys may become known."""
         self._channels: dict[_Channel, int] = {}
         self._messages: list[int] = []
-        """By place of its channel, the number of the last message."""
+        """Number of the last message, by the place of its channel."""
 
     def fresh(self, now_ns: int) -> tuple[wire.BlockSums, ...]:
         """Blocks of the ops issued since the last call, as far as they can be read."""
@@ -101,7 +101,7 @@ class BlockReader:
         )
 
     def messages(self) -> tuple[wire.Messages, ...] | None:
-        """What was sent and received; None while there are ops that were not read yet."""
+        """The messages sent and received; None while some ops have not been read."""
         ring = self._ring
         if self._next <= ring.cell(StatusCell.HEAD):
             return None
@@ -174,7 +174,7 @@ class BlockReader:
         return True
 
     def _meaning(self, words: _Words, number: int) -> _Meaning:
-        """The meaning of an op, as far as it is known by now."""
+        """The meaning of an op, as far as it is known."""
         what, party, sizes, reduce = words
         key = bulk_read.key_of(what, party, sizes)
         if not key.group:
@@ -206,7 +206,7 @@ class BlockReader:
         _, flags = bulk_read.event_and_flags(party >> 32 & 2**32 - 1)
         tag = None if flags & Flag.DEVICE else signature.tag
         if tag is None and not flags & Flag.DEVICE:
-            return _SKIPPED  # its sizes, which the tag is one of, were overwritten
+            return _SKIPPED  # its sizes, with the tag, were overwritten
         channel = key.group, signature.kind == "send", signature.peer, tag
         place = self._channels.get(channel)
         if place is None:
@@ -219,7 +219,7 @@ class BlockReader:
         return meaning
 
     def _pairs(self, signature: wire.Signature, group: int) -> int:
-        """The value of an op's splits. Only splits need the members, and there may be thousands."""
+        """The value of an op's splits, which alone need the members: there may be thousands."""
         if signature.kind not in SPLIT:
             return 0
         members = self._view.members(group)

@@ -1,6 +1,6 @@
-"""Where black boxes of jobs that nobody prepared go: nobody named a folder for them.
+"""The folder for black boxes of unprepared jobs, for which nobody has named a folder.
 
-It is the user's, and never one of the job's. What is there is bounded in number and size.
+It belongs to the user, never to the job. The number and size of boxes in it are bounded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BOXES: Final = "FRTOP_BOXES"
 """Environment variable that names another folder; 0 for no such boxes."""
 MAX_BOXES: Final = 32
 MAX_BYTES: Final = 256 << 20
-"""Of all boxes in the folder: the oldest give way. One of eight ranks takes some 300 KB."""
+"""Most bytes of all boxes; then the oldest are removed. A box of eight ranks takes 300 KB."""
 
 
 def box_folder(environment: Mapping[str, str] = os.environ) -> str:
@@ -29,7 +29,7 @@ def box_folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> str:
-    """The folder of the user's for what outlives a program; "" where there is no home."""
+    """The user's folder for state; "" where there is no home."""
     state = environment.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):  # noqa: PTH117 - it may be empty
         home = environment.get("HOME", "")
@@ -40,7 +40,7 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def make_room(folder: Path, *, keep: Path) -> None:
-    """Makes the folder, and removes the oldest boxes in it that are too many.
+    """Makes the folder, and removes the oldest boxes if there are too many.
 
     Args:
         folder: as `box_folder` names it.

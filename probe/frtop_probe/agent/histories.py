@@ -1,9 +1,7 @@
 """All ops and marks that a rank's ring still has, for captures and black boxes.
 
-What many ops share is sent once.
-
-Rings are read many slots at a time and stay in columns: an object per op would take ten times
-as long.
+What many ops share is sent once. Rings are read many slots at a time and stay in columns: an object
+per op would take ten times as long.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _Known = tuple[int, int, int, int, int]
 async def history_response(
     host: str, request: wire.HistoryRequest, rank: TrackedRank
 ) -> wire.Response:
-    """What a rank's ring has, or torch's own recorder of a rank without ours."""
+    """The history in a rank's ring, or in torch's Flight Recorder where there is no ring."""
     if isinstance(rank, RingRank):
         if request.group:
             found = await excerpt(rank.view, request.group, request.first, request.last)
@@ -45,7 +43,7 @@ async def history_response(
         return no_recorder(request, rank)
     flight = rank.flight
     if request.group:
-        # Out of the read that the sums were of: the ring may have gone on since.
+        # From the read that the sums are from: the ring may have gone on since.
         found = flight.excerpt(request.group, request.first, request.last)
     else:
         await rank.read_first(request.limit)
@@ -57,7 +55,7 @@ async def history_response(
 
 
 def no_recorder(request: wire.Request, rank: TrackedRank) -> wire.Error:
-    """The answer of a rank without a recorder to a question that only a recorder can answer."""
+    """The answer for a rank without a recorder to a request that needs one."""
     text = f"process {rank.pid} has no recorder: nothing in it can answer"
     return wire.Error(request.id, rank.recorder_note or text, "unprepared")
 
@@ -65,8 +63,8 @@ def no_recorder(request: wire.Request, rank: TrackedRank) -> wire.Error:
 async def history(rank: RingRank, limit: int = 0) -> wire.History:
     """The newest `limit` ops of a rank (0: all), also of one that has ended.
 
-    The marks are those since the first of these ops; the ring bounds their number. Ops before them
-    were overwritten, as rings are: only those in between are lost.
+    The marks are those since the first of these ops; the ring bounds their number. Overwritten ops
+    before the first one do not count as lost, only those in between.
     """
     ring = rank.ring
     ring.refresh()
@@ -112,7 +110,7 @@ class HistoryBuilder:
         self._columns: tuple[list[int], ...] = tuple([] for _ in FIELDS)
 
     def add(self, slots: bulk_read.Slots) -> None:
-        """Adds ops; ignores what is of a kind that is not known."""
+        """Adds ops; ignores those of an unknown kind."""
         kinds = list(
             zip(slots.group, slots.form, slots.party, slots.record, slots.what, slots.later,
                 slots.site, strict=True)
@@ -144,7 +142,7 @@ class HistoryBuilder:
 
     @property
     def since_ns(self) -> int:
-        """When the first of the ops was issued; 0 of none."""
+        """When the first op was issued; 0 if there is none."""
         issued = self._columns[_ISSUED]
         return max(0, issued[0]) if issued else 0
 
@@ -156,7 +154,7 @@ class HistoryBuilder:
         )  # fmt: skip
 
     def _look_up(self, kind: _Kind) -> _Known | None:
-        """What is the same in all ops of a kind; None if these are no ops."""
+        """Returns what all ops of a kind share; None if these are not ops."""
         group, form, party, record, what, later, site = kind
         event, flags = bulk_read.event_and_flags(what)
         if event not in (Event.OP, Event.PSEUDO):
@@ -178,13 +176,13 @@ def _are_possible(slots: bulk_read.Slots) -> bool:
 
 
 def _place(table: dict[Value, int], value: Value | None) -> int:
-    """The place of a value, from 1 on, which is added if need be; 0 of None."""
+    """Returns the place of a value from 1 on, adding it if new; 0 for None."""
     return 0 if value is None else table.setdefault(value, len(table) + 1)
 
 
 def _took(issued: int, done: int) -> int:
     """How long an op took, in ns; negative if it failed, 0 while it is pending."""
-    if not done or abs(done) < issued:  # a time before the issue is of the slot's former event
+    if not done or abs(done) < issued:  # a time before the issue is of the slot's previous event
         return 0
     took = min(max(1, abs(done) - issued), LONGEST)
     return took if done > 0 else -took

@@ -1,4 +1,4 @@
-"""What the parts of an agent share: how it is reached, its clocks, its log, black boxes.
+"""Interfaces between the parts of an agent: its channel, clocks, log and black boxes.
 
 Two channels have this form: ZeroMQ (`sockets`), and a pipe (`frtop_probe.pipe`), whose agent has
 no keys, no files and no black boxes.
@@ -25,7 +25,7 @@ class OperatorChannel(Protocol):
 
     @property
     def last_sign(self) -> float:
-        """When an operator last gave a sign other than a request, on the monotonic clock."""
+        """When an operator last sent something other than a request, on the monotonic clock."""
 
     def publish(self, frame: bytes) -> None:
         """Sends an update, or drops it: it never waits."""
@@ -57,7 +57,7 @@ class Boxes(Protocol):
     """Writes black boxes."""
 
     gauge_history: Callable[[], wire.GaugeHistory] | None
-    """What they have of the host's gauges."""
+    """Returns the history of the host's gauges."""
 
     def tick(self, now_ns: int) -> None: ...
 
@@ -66,7 +66,7 @@ class Boxes(Protocol):
 
 
 def log(text: str) -> None:
-    """Writes a line to the agent's log: standard error, which nobody has to read."""
+    """Writes a line to the agent's log, which is standard error."""
     with suppress(OSError, ValueError):
         sys.stderr.write(f"frtop agent: {text}\n".encode("ascii", "backslashreplace").decode())
         sys.stderr.flush()

@@ -1,8 +1,8 @@
 """Finds or makes the user's key, at most one per job.
 
 Where homes are shared, a key made on one host appears on all. Where they are not, an agent
-cannot know whether another host has made one. So only the agent beside rank 0 makes a key;
-all others wait for it, and then say which file to copy.
+cannot know whether another host has made one. So only the agent beside rank 0 makes a key.
+All others wait for it, and if it does not appear, say which file to copy.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ TIMEOUT_S: Final = 60.0
 minute that a file does not exist."""
 POLL_S: Final = 0.5
 RECENT_S: Final = 60.0
-"""A rank 0 that died within this time counts, too: a job that fails in its first second ends
-before its agent runs, and is the one that somebody will inspect."""
+"""A rank 0 that died this recently counts, too: a job that fails in its first second ends before
+its agent runs, and somebody will want to inspect it."""
 
 
 def bootstrap_key(

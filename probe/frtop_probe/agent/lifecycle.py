@@ -1,4 +1,4 @@
-"""Starts and ends an agent: one per folder, with limited resources, leaving no files."""
+"""Starts and ends an agent: one per folder, with limited resources, without leftover files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def _run(
     sockets = open_sockets(options, pair)
     try:
         service = make_service(options, tracker, sockets)
-        service.handle_signals()  # whoever finds the card may send one at once
+        service.handle_signals()  # a process that finds the card may send one at once
         card = describe(service, sockets, pair.public)
         announcement.write_card(lock.files, card)
         lease = FolderLease(lock, card, tracker, StaleFiles(folders, here, options.linger))

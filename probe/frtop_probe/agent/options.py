@@ -15,13 +15,13 @@ LINGER: Final = "FRTOP_AGENT_LINGER"
 READ_ONLY: Final = "FRTOP_READ_ONLY"
 UNPREPARED: Final = "FRTOP_UNPREPARED"
 FOR_OPERATOR: Final = "--for-operator"
-"""Of the command line: see `Options.for_operator`."""
+"""Option of the command line: see `Options.for_operator`."""
 DEFAULT_PORT: Final = 7677
 PAIRS: Final = 64
 """Pairs of ports to try when the first one is taken."""
 DEFAULT_LINGER: Final = 300.0
 OPERATOR_LINGER: Final = 60.0
-"""After the last request, of an agent that an operator's program has started."""
+"""Seconds after the last request until an agent that an operator has started leaves."""
 
 
 class OptionProblem(ValueError):
@@ -30,7 +30,7 @@ class OptionProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What an agent listens on, when it leaves, and what it does.
+    """The address of an agent, when it leaves, and what it does.
 
     Attributes:
         bind: the address to listen on.
@@ -83,7 +83,7 @@ class Options:
             with_pid=int(companion) if companion is not None else None,
             linger=linger if linger is not None else DEFAULT_LINGER,
             by_hand=by_hand,
-            # Only "" and "0" mean no: a typing error must not grant rights.
+            # Only "" and "0" mean no: a typo must not grant rights.
             read_only=read_only or os.environ.get(READ_ONLY, "") not in ("", "0"),
             for_operator=for_operator,
             unprepared=os.environ.get(UNPREPARED) != "0",

@@ -1,8 +1,8 @@
-"""Passes requests on to a rank by its recorder's socket, whatever they are.
+"""Passes any request on to a rank, over its recorder's socket.
 
-Requests and replies travel by the names of their fields. Only the rank, and the feature that has
-declared them, know what they mean. If a rank does not answer, `/proc` and the ring show why.
-Replies are checked like all data from outside.
+Requests and replies travel by the names of their fields. Only the rank and the feature that
+declares them know their meaning. If a rank does not answer, `/proc` and the ring show why. Replies
+are checked like all data from outside.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_TEXT: Final = 300
 OLDER: Final = "the frtop in the job is older and cannot do that: restart the job with this version"
 _HEAD: Final = struct.Struct("!II")
 _ERRORS: Final = frozenset({"", "gone", "none", "failed", "busy", "deadline"})
-"""Errors that a rank may report itself; all others are found from outside."""
+"""Errors that a rank may report; all others are found from outside."""
 
 
 class NoReplyError(Exception):
@@ -49,7 +49,7 @@ class NoReplyError(Exception):
 
 
 async def pass_on(host: str, request: wire.RankRequest, rank: RingRank) -> wire.Response:
-    """The answer of a rank to a request that was declared as one for it, or why there is none."""
+    """Returns the answer of a rank to a request with `in_rank`, or why there is none."""
     if isinstance(request, wire.PieceRequest):
         request = structs.replace(request, size=max(0, min(request.size, MAX_DATA)))
     given: dict[str, Any] = {"host": host, "at_ns": time.monotonic_ns(), **_by_name(request)}
@@ -70,7 +70,7 @@ def _checked(answer: type[wire.Response], named: dict[str, Any], rank: RingRank)
     """Makes an answer that an operator accepts.
 
     Raises:
-        NoReplyError: the types of the fields are others.
+        NoReplyError: a field has another type.
     """
     try:
         made: wire.Response = _made(answer, named)
@@ -91,7 +91,7 @@ def _types(kind: type[Any]) -> dict[str, Any]:
 
 
 def _made(kind: Any, value: Any) -> Any:
-    """Makes a value of a type out of named fields; its texts are safe for terminals."""
+    """Makes a value of a type from named fields; its texts are safe for terminals."""
     if isinstance(value, str):
         return printable(value, MAX_TEXT)
     parts = get_args(kind)
@@ -130,7 +130,7 @@ async def ask_for_permission(rank: RingRank) -> bool:
 
 
 async def query(rank: RingRank, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Sends one request and reads the reply, unchecked but for its error.
+    """Sends one request and reads the reply; checks only its error.
 
     Raises:
         NoReplyError: there is none, and why.

@@ -29,13 +29,13 @@ from frtop_probe.unprepared.discovery.facts import Candidate, FoundJob
 
 MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32
-"""Ended ranks above this number are removed for new ones: each takes 2.4 MB of shared memory."""
+"""Most ended ranks that are kept: each takes 2.4 MB of shared memory."""
 MAX_NOTES: Final = 64
 MAX_UNPREPARED_NOTES: Final = 16
 MAX_BOX_NOTES: Final = 2
 MAX_NOTE: Final = 1024
 MAX_FILES: Final = 4096
-"""Rings of a folder that are looked at."""
+"""Most rings of a folder that are read."""
 OTHER_BUILD: Final = (
     f"{wire.OF_RECORDER}it is of another build of frtop, so what it records cannot be read here;"
     " look with that build, or restart the job with this one"
@@ -45,7 +45,7 @@ _MAX_TRIES: Final = 4
 """Ticks after which an unreadable ring is no longer just unfinished."""
 _SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 LASTING_S: Final = 30.0
-"""A screen says every 5 s what it shows."""
+"""How long a rank counts as shown. A screen reports every 5 s what it shows."""
 _STATUS_WAIT_NS: Final = 2_000_000_000
 """How long a parent may take to reap before the exit info is sent without a status."""
 
@@ -73,9 +73,9 @@ class RankTracker:
     """All ranks whose rings are in `folders`, by key."""
 
     def __init__(self, folders: Iterable[Path], *, guest: bool = False) -> None:
-        """`folders` are those of rings, the agent's own first.
+        """`folders` have the rings; the agent's own folder comes first.
 
-        A `guest` removes no file in them: another agent has them.
+        A `guest` removes no file in them: they belong to another agent.
         """
         self.guest = guest
         self._folders = tuple(folders)
@@ -90,10 +90,10 @@ class RankTracker:
         self._oom: dict[str, tuple[int, int]] = {}
         self._space = PidNamespace.here()
         self.unread: dict[tuple[int, int], str] = {}
-        """By pid and start ticks of a process, why its ring cannot be read."""
+        """Why rings cannot be read, by pid and start ticks of the process."""
         self.ranks: dict[int, TrackedRank] = {}
         self.closed = False
-        """True when no more rings are taken: another agent has the folder."""
+        """True when no more rings are read: another agent has the folder."""
         self.had_rings = False
         """Whether a rank of this host was ever prepared."""
         self.shown = ShownRanks()
@@ -143,11 +143,11 @@ class RankTracker:
         return tuple(update for update in updates if update is not None)
 
     def add_folders(self, folders: Iterable[Path]) -> None:
-        """Takes rings from these folders, too: the user may have logged in since, for instance."""
+        """Reads rings in these folders, too, for instance after the user has logged in."""
         self._folders += tuple(one for one in folders if one not in self._folders)
 
     def note(self, text: str) -> bool:
-        """Sends operators a note about the host, once; returns whether it is a new one."""
+        """Sends operators a note about the host, once; returns whether it is new."""
         text = text[:MAX_NOTE].encode("utf-8", "replace").decode()
         if text in self._notes or len(self._notes) >= MAX_NOTES:
             return False
@@ -161,14 +161,14 @@ class RankTracker:
             log(text)
 
     def set_unprepared_notes(self, texts: Iterable[str]) -> None:
-        """Replaces what the last search for ranks without a recorder had to say."""
+        """Replaces the notes of the last search for ranks without a recorder."""
         notes = tuple(texts)[:MAX_UNPREPARED_NOTES]
         if notes != self._unprepared_notes:
             self._unprepared_notes = notes
             self._notes_changed = True
 
     def note_box(self, text: str) -> None:
-        """Says where a black box lies, for the last ones: a job may end and start all day."""
+        """Notes where a black box lies; only the last boxes stay."""
         if text not in self._box_notes:
             self._box_notes = (*self._box_notes, text)[-MAX_BOX_NOTES:]
             self._notes_changed = True
@@ -333,7 +333,7 @@ class RankTracker:
             return None
 
     def _take_unread(self, path: Path, reason: str) -> None:
-        """Notes by its name which process an unreadable ring belongs to."""
+        """Remembers the process of an unreadable ring, by the name of the file."""
         numbers = path.name.removesuffix(SUFFIX).split("-")
         if len(numbers) == 3 and all(map(str.isdecimal, numbers)):
             pid, start_ticks, namespace = map(int, numbers)
@@ -341,9 +341,9 @@ class RankTracker:
                 self.unread[pid, start_ticks] = reason
 
     def _is_ours(self, ring: Ring) -> bool:
-        """Whether a ring is of a process of this pid namespace, and of this user.
+        """Whether a ring belongs to a process of this pid namespace and of this user.
 
-        Who writes a ring may name any process in it: others are not to be looked at for them.
+        The header may name any process: we do not look at others for whoever wrote it.
         """
         pid, start_ticks = ring.header.pid, ring.header.start_ticks
         if PidNamespace(ring.header.boot, ring.header.pid_namespace) != self._space:
@@ -372,7 +372,7 @@ class RankTracker:
     def add_unprepared(self, candidate: Candidate, job: FoundJob) -> UnpreparedRank | None:
         """Tracks a rank without a recorder.
 
-        None if it has ended, has a ring by now or is tracked already, or there is no room.
+        None if it has ended, has a ring or is tracked already, or there is no room.
         """
         pid, start_ticks = candidate.pid, candidate.start_ticks
         known = self._find(pid, start_ticks)
@@ -392,7 +392,7 @@ class RankTracker:
         return rank
 
     def _has_better(self, rank: TrackedRank) -> bool:
-        """Whether its process can be read from outside although its ring cannot be read."""
+        """Whether its process can be read from outside although its ring cannot."""
         unread = (rank.pid, rank.start_ticks) in self.unread
         return unread and isinstance(rank, UnreadableRank) and rank.has_ring
 
@@ -407,7 +407,7 @@ class RankTracker:
         return None
 
     def _forget_instead(self, pid: int, start_ticks: int) -> None:
-        """Forgets a rank whose process can be read better from now on."""
+        """Forgets a rank whose process can now be read better."""
         rank = self._find(pid, start_ticks)
         if rank is not None and not isinstance(rank, RingRank):
             self._forget(rank)
@@ -428,8 +428,8 @@ class RankTracker:
     def _make_room(self, kind: tuple[type[TrackedRank], ...]) -> bool:
         """Whether one more rank can be tracked; removes the oldest ended one if necessary.
 
-        Ranks with and without a recorder do not displace each other's last ended ones. One that
-        somebody looks at goes last.
+        Ranks with and without a recorder do not displace each other's last ended ones. A rank that
+        somebody looks at is removed last.
         """
         ended = [rank for rank in self.ranks.values() if rank.exit_info is not None]
         alike = [rank for rank in ended if isinstance(rank, kind)]
@@ -464,10 +464,10 @@ class RankTracker:
 
 
 class ShownRanks:
-    """The ranks that somebody wants to see in detail: of jobs that are shown, and those asked for.
+    """The ranks that somebody wants to see in detail: shown on a screen, or requested.
 
-    An agent follows all ranks of its host. What is dear, such as others' Flight Recorders, is kept
-    for these alone, for `LASTING_S` after an operator last named them.
+    An agent follows all ranks of its host. Expensive data, such as Flight Recorder rings, is kept
+    only for these, for `LASTING_S` after an operator last named them.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -476,12 +476,7 @@ class ShownRanks:
         self._all_until = -math.inf
 
     def note(self, keys: Collection[int] | None, known: Collection[int]) -> None:
-        """Takes in what an operator shows or asks for.
-
-        Args:
-            keys: of ranks; None for all.
-            known: all keys that there are.
-        """
+        """Notes the ranks that an operator shows or asks for, by `keys`; None: all `known` ones."""
         now = self._clock()
         if keys is None:
             self._all_until = now + LASTING_S
@@ -501,6 +496,6 @@ def _is_shortage(error: Exception) -> bool:
 
 
 def _reason_of(error: Exception) -> str:
-    """Writes an error as one line: it may quote what a file holds."""
+    """Writes an error as one line: it may quote the content of a file."""
     text = str(error) if isinstance(error, (RingError, wire.WireError)) else repr(error)
     return printable(text)

@@ -24,9 +24,9 @@ MAX_PENDING: Final = wire.Request.at_once
 """Unanswered slow requests per operator; further ones are refused, not queued."""
 MAX_PENDING_TOTAL: Final = 32
 MAX_PENDING_OF_OTHERS: Final = 16
-"""Of all users but the owner: they must not shut the owner out with many connections."""
+"""The same for all users but the owner: they must not shut out the owner."""
 MAX_PENDING_PER_KEY: Final = 8
-"""Of one other user: nor must one of them shut out the rest."""
+"""The same for one other user: nor must one of them shut out the rest."""
 
 Handler = Callable[[str, Any, Any], Awaitable[wire.Response]]
 """Answers a request about a rank, or about several: host, request, rank or ranks."""
@@ -62,11 +62,11 @@ class RequestHandler:
         for feature in feature_folders.modules("at_host"):
             self._of_ranks |= getattr(feature, "HANDLERS", {})
         self.last_asked = -math.inf
-        """When an operator last asked for anything."""
+        """When the last request came."""
         self.gauge_history: Callable[[wire.GaugeHistoryRequest], wire.GaugeHistory] | None = None
-        """Gives the gauges of the host; None: nobody reads them."""
+        """Returns the gauges of the host; None if nobody reads them."""
         self._logged: dict[int, str] = {}
-        """By key of a rank, the last line about it in the log."""
+        """The last line about a rank in the log, by its key."""
         self._pending: Counter[Operator] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -120,7 +120,7 @@ class RequestHandler:
         task.add_done_callback(self._tasks.discard)
 
     def _log(self, request: wire.RankRequest, operator: Operator) -> None:
-        """Logs who asks what of which rank, once for requests that repeat.
+        """Logs which operator asks what of which rank, once for requests that repeat.
 
         At the end of a pipe the log is the operator's own output.
         """

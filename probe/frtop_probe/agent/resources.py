@@ -1,4 +1,4 @@
-"""What the process of an agent may take from its host, and what it drops of its parent's."""
+"""Limits what an agent takes from its host, and drops what it inherited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank with a recorder: its last known state, what changed since; and one that is unreadable."""
+"""Ranks with a recorder: their last known state and changes; and ranks with an unreadable ring."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from frtop_probe.ring.reader import EventRow, GroupRow, Ring
 
 MAX_PENDING: Final = 16
 SETTLED_NS: Final = 500_000_000
-"""Ops pending for less are not sent: a busy rank has other ones in each tick, and nobody could
-read them."""
+"""Ops that have been pending for less are not sent: a busy rank has other ones in each tick, and
+nobody could read them."""
 QUIET_NS: Final = 1_000_000_000
-"""Until a rank has issued nothing for so long, nobody needs to know what it has sent: a wait that
-leads to it is no older."""
+"""Messages of a rank are sent only after it has issued nothing for this long: a wait that leads to
+it is no older."""
 _PENDING_TICKS: Final = 4
 _CHEAP_WINDOW: Final = 512
 """Number of events to search for pending ops in every tick, at some 2 us each."""
@@ -40,7 +40,7 @@ class _Progress:
 
 
 class RingRank(TrackedRank):
-    """A rank with a recorder: its ring tells what it does."""
+    """A rank with a recorder, followed by its ring."""
 
     def __init__(self, key: int, ring: Ring, *, lives: bool, pidfd: int | None) -> None:
         header = ring.header
@@ -155,7 +155,7 @@ class RingRank(TrackedRank):
 
     @property
     def has_failed(self) -> bool:
-        """Whether a dead rank failed, as far as is known by now."""
+        """Whether a dead rank failed, as far as is known."""
         if self.ended_by_exception:
             return True
         known = self.exit or ExitStatus()
@@ -179,7 +179,7 @@ class RingRank(TrackedRank):
 
     @property
     def history_stamp(self) -> tuple[object, int, int]:
-        """As `progress`, and with fetches and phases, which are none."""
+        """Like `progress`, with fetches and phases, which do not count as progress."""
         cell = self.ring.cell
         return self.progress, cell(StatusCell.MARKS), cell(StatusCell.FETCH_END_NS)
 
@@ -288,8 +288,8 @@ class RingRank(TrackedRank):
 def _telling(pending: Sequence[EventRow]) -> list[EventRow]:
     """Leaves out ops that lie in a device's queue behind others of their group.
 
-    A host is hundreds of ops ahead of its device. The first of a group tells where the device is,
-    the last one where the host is; and those that a thread waits for are told.
+    A host is hundreds of ops ahead of its device. The first op of a group shows where the device
+    is, the last one where the host is; ops for which a thread waits stay, too.
     """
     queued = [row for row in pending if Flag.ENQUEUED in row.flags and row.wait_ns <= 0]
     ends: dict[int, list[int]] = {}
@@ -301,10 +301,10 @@ def _telling(pending: Sequence[EventRow]) -> list[EventRow]:
 
 
 def _most_telling(pending: list[EventRow]) -> list[EventRow]:
-    """At most `MAX_PENDING`: those in which threads sit first, then the oldest collectives.
+    """Returns at most `MAX_PENDING`: first ops in which threads wait, then the oldest collectives.
 
-    Of sends and receives the newest: gloo notes the end of a message where somebody waits for it,
-    and schedules of pipelines wait for what they have sent at the end of a step.
+    Then the newest sends and receives: gloo reports the end of a message only to a waiter, and
+    schedules of pipelines wait for their messages at the end of a step.
     """
     if len(pending) <= MAX_PENDING:
         return pending
@@ -318,12 +318,12 @@ def _most_telling(pending: list[EventRow]) -> list[EventRow]:
 
 
 def _stage(op: wire.Op) -> tuple[bool, bool]:
-    """What changes of an op while it is a group's last one."""
+    """Returns what may change in an op while it is the last of its group."""
     return op.pending, op.enqueued
 
 
 class UnreadableRank(TrackedRank):
-    """Shows its process alone, and says why. What failed once is not read again."""
+    """Shows only the process, and says why. Its ring is not read again."""
 
     def __init__(self, key: int, rank: TrackedRank, reason: str, pidfd: int | None) -> None:
         super().__init__(key, rank.pid, rank.start_ticks, lives=rank.lives, pidfd=pidfd)
@@ -388,7 +388,7 @@ class UnreadableRank(TrackedRank):
 
 
 def _identity_of(rank: TrackedRank) -> wire.Identity:
-    """Who it is, as it was last sent; else by its process. As of a rank without a recorder."""
+    """The identity that was last sent, else that of its process."""
     known = rank.identity
     with suppress(wire.WireError):
         if known is not None and wire.size_of_rank(known):

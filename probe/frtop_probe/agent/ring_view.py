@@ -30,15 +30,15 @@ from frtop_probe.ring.reader import EventRow, GroupRow, OpKey, Ring
 
 MAX_TEXT: Final = 4096
 MAX_FOLDED: Final = 128 * 1024
-"""Bytes of folded ranks: more than any group has. A list is never cut: it would name other
+"""Most bytes of folded ranks, more than any group has. A list is never cut: it would name other
 ranks."""
 MAX_NOTES: Final = 64
 MAX_FRAMES: Final = 128
 MAX_TRANSPORTS: Final = 32
 MAX_SIGNATURES: Final = 4096
-"""Most signatures that are kept: programs with varying shapes have another one in each op."""
+"""Most signatures that are kept: with varying shapes, each op has another one."""
 MAX_MEMBERS: Final = 64
-"""Modules of a bucket that are sent."""
+"""Most modules of a bucket that are sent."""
 MAX_NAME: Final = 512
 PHASES: Final = {int(p): p.name.lower() for p in IssuePhase if p is not IssuePhase.UNRECORDED}
 MAX_EXPLICIT: Final = 1024
@@ -159,7 +159,7 @@ class RingView:
         return tuple(_text(text) for text in texts[-MAX_NOTES:])
 
     def transports(self) -> tuple[wire.Transport, ...] | None:
-        """The transports past c10d that the rank has at hand; None if it has not said so yet."""
+        """The transports past c10d that the rank has at hand; None if not recorded yet."""
         found = self.ring.transports
         if found is None:
             return None
@@ -184,7 +184,7 @@ class RingView:
             usual_ns=usual,
             usual_count=count,
             late=bool(row.flags & Flag.LATE),
-            # Of ops that are over it tells how long the thread that issued them waited.
+            # For complete ops, the wait of the thread that issued them.
             wait_ns=0 if row.done_ns and Flag.ELSEWHERE in row.flags else row.wait_ns,
             on_device=bool(row.flags & Flag.DEVICE),
             enqueued=bool(row.flags & Flag.ENQUEUED),
@@ -195,8 +195,8 @@ class RingView:
     def last_op(self, row: GroupRow) -> wire.Op:
         """The last op of a group, from the group's row.
 
-        When the history has lost it, it is complete (pending ops are stored apart), at an unknown
-        time: its issue time stands in. When nothing of it is left, even that is unknown.
+        If the history has lost it, it is complete (pending ops are stored apart), at an unknown
+        time, for which its issue time stands. If nothing of it is left, even that is unknown.
         """
         last = self.ring.last_op(row)
         if last is None:
@@ -213,7 +213,7 @@ class RingView:
         return tuple(map(self.op, rows)), between - len(rows)
 
     def marks(self, since_ns: int = 0) -> tuple[wire.Mark, ...]:
-        """What the rank did beside ops from `since_ns` on, oldest first."""
+        """The marks of the rank from `since_ns` on, oldest first."""
         return tuple(map(self._mark, read_marks(self.ring, since_ns)))
 
     def _mark(self, row: MarkRow) -> wire.Mark:
@@ -268,7 +268,7 @@ class RingView:
         return found
 
     def issuer(self, word: int) -> wire.Issuer | None:
-        """What issued an op, from the bits in its slot; None where that is not recorded."""
+        """The issuer of an op, from the bits in its slot; None where it is not recorded."""
         known = self._issuers.get(word)
         if known is not None or not word:
             return known
@@ -290,15 +290,7 @@ def signature(
     found: sizes.Sizes | None,
     members: tuple[int, ...],
 ) -> wire.Signature | None:
-    """Joins what a ring has about an op.
-
-    Args:
-        form: from the side table.
-        reduce: from the slot; it is decoded later.
-        party: likewise.
-        found: shapes, splits and tag; None if they are unknown.
-        members: global ranks of the group.
-    """
+    """Joins what a ring has about an op. `found` is None if shapes, splits and tag are unknown."""
     kind = _take(form, "kind", str, "")
     if not kind:
         return None

@@ -28,9 +28,9 @@ from frtop_probe.agent.unprepared.watch import UnpreparedWatch
 
 TICK: Final = 0.5
 REQUEST_GAP: Final = 8.0
-"""A screen asks for the time every 5 s; one that is silent for this long has left."""
+"""A screen that sends nothing for this long has left: it asks for the time every 5 s."""
 BOXES_TIMEOUT: Final = 2.0
-"""Seconds for which a leaving agent waits for its black boxes at most."""
+"""Longest wait of a leaving agent for its black boxes, in s."""
 
 
 class LeaveReason(enum.Enum):
@@ -148,7 +148,7 @@ class AgentService:
 
     @property
     def _last_asked(self) -> float:
-        """When an operator last asked. Whoever has started the agent is about to ask."""
+        """When the last request came. The operator that has started the agent is about to ask."""
         asked = max(self._handler.last_asked, self._channel.last_sign)
         return max(asked, self._started) if self._options.for_operator else asked
 
@@ -169,7 +169,7 @@ class AgentService:
             self._leaving.set_result(reason)
 
     def handle_signals(self) -> None:
-        """From now on a signal ends `run`, also one that comes before it."""
+        """From now on a signal ends `run`, even one that comes before `run`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self.leave, LeaveReason.SIGNAL)

@@ -19,14 +19,14 @@ from frtop_probe.stacks.source_lines import SourceLines
 DEADLINE: Final = 2.0
 """Seconds for the snapshots of one request."""
 _READ_S: Final = 1.0
-"""What is left of it for reading, after waiting for ranks that native stacks are taken of."""
+"""The part of it for reading, after the wait for ranks whose native stacks are taken."""
 DUMPS_AT_ONCE: Final = 4
 MAX_OPS: Final = 8192
 """Ops per response, shared by the ranks requested."""
 MAX_MARKS: Final = 160
 """Marks per snapshot: those among some dozens of ops, some 35 bytes each."""
 MAX_PROCESSES: Final = 64
-"""Stack dumps per response: more would not be done within the deadline."""
+"""Most stack dumps per response: more would not end within the deadline."""
 
 
 class SnapshotTaker:
@@ -51,8 +51,8 @@ class SnapshotTaker:
     ) -> tuple[wire.Snapshot, ...]:
         """Takes one snapshot per rank, within `seconds`.
 
-        It leaves out ranks that a tool of ours holds: the kernel shows them as stopped, which says
-        nothing about the job.
+        It leaves out ranks that a tool of ours holds: the kernel shows them as stopped, which has
+        nothing to do with the job.
         """
         end = time.monotonic() + seconds
         asked = tuple(ranks)
@@ -131,7 +131,7 @@ class SnapshotTaker:
 
 
 async def _until_released(ranks: Iterable[TrackedRank], end: float) -> None:
-    """Waits for tools that hold ranks on request."""
+    """Waits until tools release these ranks."""
     while any(rank.held for rank in ranks) and time.monotonic() < end:
         await asyncio.sleep(0.02)
 
@@ -154,7 +154,7 @@ def _too_late(pid: int) -> wire.StackDump:
 
 
 class NativeStacksTaker:
-    """One per agent: while one rank of the host stands still, no other one does."""
+    """One per agent, so that only one rank of a host stands still at a time."""
 
     def __init__(self) -> None:
         self._rank: TrackedRank | None = None

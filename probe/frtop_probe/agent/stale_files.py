@@ -24,7 +24,7 @@ from frtop_probe.ring.header import RingError, locked, read_summary
 from frtop_probe.ring.pid_namespace import PidNamespace
 
 UNFINISHED_S: Final = 60.0
-"""How long a file that nobody locks and that cannot be read may still be unfinished."""
+"""How long an unreadable file without a lock may still be unfinished."""
 SWEEP_S: Final = 10.0
 _OURS: Final = r"\d{1,10}-\d{1,20}(?:-\d{1,20})?"
 _RING: Final = re.compile(_OURS + re.escape(layout.SUFFIX))

@@ -1,7 +1,7 @@
-"""Answers what some ranks did within a window: rank by rank, a few hundred ops at a time.
+"""Answers requests for statistics: rank by rank, a few hundred ops at a time.
 
-Slots of a ring stay in columns. Only for rows of calls, and for ops that are sampled, line and size
-are looked up.
+Slots of a ring stay in columns. Line and size are looked up only for rows of calls and for sampled
+ops.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from frtop_probe.statistics.samples import MAX_SAMPLES
 from frtop_probe.statistics.steps import MAX_STEPS, StepEnd
 
 MAX_BYTES: Final = wire.MAX_MESSAGE // 4
-"""Of an answer, about. Ranks that do not fit are left out, and can be asked for again."""
+"""Approximate limit of an answer. Ranks that do not fit can be asked for again."""
 LIMIT: Final = 4096
-"""Ops that are read of a rank without a recorder: all that are remembered of it."""
+"""Most ops of a rank without a recorder: all that are remembered."""
 UNREAD: Final = "its Flight Recorder was not read yet"
 NO_ENDS: Final = "when ops ended is not known"
 Result = TypeVar("Result")
@@ -47,7 +47,7 @@ _Kind = tuple[int, ...]
 async def statistics_response(
     host: str, request: wire.StatisticsRequest, ranks: Sequence[TrackedRank]
 ) -> wire.StatisticsResponse:
-    """What these ranks did, in the order in which they are asked for."""
+    """Returns the statistics of these ranks, in this order."""
     now = time.monotonic_ns()
     until = min(request.until_ns or now, now)
     window = Window(
@@ -119,7 +119,7 @@ def _members(group: wire.Group) -> int:
 
 
 def size_of(one: wire.RankStatistics) -> int:
-    """About how many bytes a rank takes in an answer."""
+    """Returns roughly how many bytes a rank takes in an answer."""
     durations = sum(len(call.durations) for call in one.calls)
     columns = [
         column
@@ -140,14 +140,7 @@ def size_of(one: wire.RankStatistics) -> int:
 def ring_statistics(
     rank: RingRank, window: Window, sites: SiteTable, now_ns: int
 ) -> Generator[None, None, wire.RankStatistics]:
-    """Returns what a rank did, also one that has ended; yields where others may have their turn.
-
-    Args:
-        rank: whose ring is read.
-        window: what is asked for, by the host's clock.
-        sites: gets the lines.
-        now_ns: the host's clock.
-    """
+    """Returns the statistics of a rank, even one that has ended; yields to let others run."""
     ring = rank.ring
     ring.refresh()
     head = ring.cell(StatusCell.HEAD)
@@ -179,7 +172,7 @@ def _add(
     window: Window,
     steps_ns: int,
 ) -> None:
-    """Adds some slots; those from before `steps_ns` matter for no step of the answer."""
+    """Adds slots; those from before `steps_ns` do not matter for the steps."""
     slots, fields = reader.fields(slots)
     if not slots.issued:
         return
@@ -215,7 +208,7 @@ def _add_steps(ring: Ring, summary: RankSummary, window: Window) -> int | None:
 
 
 def _marks(ring: Ring, window: Window) -> list[marks.MarkRow]:
-    """The marks of the window and of the step before it, ordered by their start."""
+    """Returns the marks of the window and of the step before it, by their start."""
     since = window.since_ns
     for back in (window.until_ns - since, since):  # not all of them, if the last step was soon
         found = marks.read_marks(ring, max(0, since - back))
@@ -226,7 +219,7 @@ def _marks(ring: Ring, window: Window) -> list[marks.MarkRow]:
 
 
 class _FieldReader:
-    """Turns slots into the fields that are summed up; looks up once what many ops share."""
+    """Turns slots into fields to sum up; looks up only once what many ops share."""
 
     def __init__(self, view: RingView, table: RankCalls, sites: SiteTable, *, calls: bool) -> None:
         self._view = view
@@ -269,7 +262,7 @@ class _FieldReader:
         return slots, OpFields(ops, slots.number, slots.issued, took, slots.thread, waited)
 
     def resolver(self, slots: bulk_read.Slots) -> Callable[[int], OpClass] | None:
-        """Gives the full class of the op at a place; None where all are full."""
+        """Returns a function from a place to the full class of its op; None if all are full."""
         if self._calls:
             return None
 
@@ -285,7 +278,7 @@ class _FieldReader:
         return resolve
 
     def _look_up(self, kind: _Kind) -> OpClass | None:
-        """What is the same in all ops of a kind; None if these are no ops."""
+        """Returns what all ops of a kind share; None if these are not ops."""
         group, what, later, *rest = kind
         event, flags = bulk_read.event_and_flags(what)
         if event != Event.OP:

@@ -1,7 +1,8 @@
-"""Asks prepared ranks to let this agent read them, where Yama leaves that to them.
+"""Asks prepared ranks to let this agent read them, where Yama requires their permission.
 
-When a rank is first seen, until it has answered: a permission that the program gives to somebody
-else later is never replaced. And only after a refusal: who allows everybody is left alone.
+It asks when a rank is first seen, until the rank has answered, so that it never replaces a
+permission that the program gives later. And it asks only after a refusal, so that a rank that
+allows everybody is left alone.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from frtop_probe.ring.layout import StatusCell
 
 PAUSE_S: Final = 1.0
 TRIES: Final = 3
-"""Questions to a rank that says no, or does not understand."""
+"""Most questions to a rank that refuses, or does not understand."""
 
 
 class TraceRequests:
-    """Goes through the ranks of a tracker again and again."""
+    """Checks the ranks of a tracker again and again."""
 
     def __init__(
         self,
@@ -35,18 +36,12 @@ class TraceRequests:
         scope: Callable[[], str] = read_yama,
         is_refused: Callable[[int], bool] | None = None,
     ) -> None:
-        """Asks nobody yet.
-
-        Args:
-            tracker: of the ranks.
-            scope: reads kernel.yama.ptrace_scope.
-            is_refused: whether the memory of a process (its pid) may not be read.
-        """
+        """`scope` reads kernel.yama.ptrace_scope; `is_refused` takes a pid."""
         self._tracker = tracker
         self._scope = scope
         self._is_refused = is_refused or _is_refused
         self._settled: set[int] = set()
-        """Keys of ranks that have allowed it, or need not be asked."""
+        """Keys of ranks that need not be asked, or not again."""
         self._tries: dict[int, int] = {}
 
     async def run(self) -> None:
@@ -87,17 +82,17 @@ class TraceRequests:
 
 
 def _can_answer(rank: RingRank) -> bool:
-    """Whether the thread that answers runs: requests of others must not wait behind ours."""
+    """Whether the thread that answers runs: other requests must not wait behind ours."""
     try:
         return (
             rank.lives and time.monotonic_ns() - rank.ring.cell(StatusCell.HEARTBEAT_NS) < SILENT_NS
         )
-    except RingError:  # closed, or damaged: then the next tick says so
+    except RingError:  # closed or damaged: the next tick reports it
         return False
 
 
 def _is_refused(pid: int) -> bool:
-    """Whether the kernel refuses to open a process's memory; nothing is read of it."""
+    """Whether the kernel refuses to open a process's memory; reads nothing."""
     try:
         os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except PermissionError:

@@ -1,4 +1,4 @@
-"""One rank of this host as the agent follows it, whatever its evidence comes from.
+"""One rank of this host as the agent follows it, whatever the source.
 
 `RingRank` reads a recorder's ring, `UnpreparedRank` the process from outside.
 """
@@ -24,11 +24,11 @@ _CPU_STEP_NS: Final = 20_000_000
 _IO_STEP: Final = 4096
 _RSS_STEP: Final = 16 * 1024 * 1024
 FLUSH_TICKS: Final = 8
-"""Ticks between rare updates: small changes of a process, and what is slow to read."""
+"""Ticks between rare updates: for small changes of a process, and slow reads."""
 LIVED_NS: Final = 5_000_000_000
-"""A child that lived for less time was a command that the program ran, no worker."""
+"""A child that lived for less time was a command of the program, not a worker."""
 _NAMED_NS: Final = 1_000_000_000
-"""A worker has given itself a name by this age."""
+"""At this age a worker has given itself a name."""
 _MOST: Final = 8
 _MOST_FOLLOWED: Final = 512
 Value = TypeVar("Value")
@@ -64,7 +64,7 @@ class TrackedRank(ABC):
         self.exit_info: wire.ExitInfo | None = None
         self.held = False
         self.recorder_note = ""
-        """Why its recorder is of no use."""
+        """Why its recorder cannot be used, or ""."""
         self.children = EndedChildren()
         self.gauges: wire.Gauges | None = None
         self._gauges_sent: wire.Gauges | None = None
@@ -75,7 +75,7 @@ class TrackedRank(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What a note about the host calls it."""
+        """Its name in a note about the host."""
 
     @property
     def identity(self) -> wire.Identity | None:
@@ -113,10 +113,10 @@ class TrackedRank(ABC):
 
     @abstractmethod
     def last_sign_ns(self) -> int:
-        """When it is last known to have lived."""
+        """When it was last known to live."""
 
     def status(self) -> wire.RankStatus | None:
-        """What its recorder says now, None without one."""
+        """The current status from its recorder, None without one."""
         return None
 
     def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:  # noqa: ARG002
@@ -124,10 +124,10 @@ class TrackedRank(ABC):
         return (), 0
 
     async def read_ops(self, limit: int) -> None:  # noqa: B027 - only some have it
-        """Reads what `recent_ops` gives, where that takes time."""
+        """Reads the ops for `recent_ops`, if that takes time."""
 
     def recent_marks(self, since_ns: int, limit: int) -> tuple[wire.Mark, ...]:  # noqa: ARG002
-        """The newest `limit` of what it did beside ops from `since_ns` on, oldest first."""
+        """The newest `limit` marks from `since_ns` on, oldest first."""
         return ()
 
     @property
@@ -153,7 +153,7 @@ class TrackedRank(ABC):
     @property
     @abstractmethod
     def has_failed(self) -> bool:
-        """Whether a dead rank failed, as far as is known by now."""
+        """Whether a dead rank failed, as far as is known."""
 
     @property
     def ended_by_exception(self) -> bool:
@@ -176,7 +176,7 @@ class TrackedRank(ABC):
         """Removes what the recorder left behind."""
 
     def update_exit(self) -> None:
-        """Reads how the process ended, if the kernel says so by now."""
+        """Reads how the process ended, if the kernel already shows it."""
         if self.exit is None:
             self.exit = exit_status.read_exit_status(self.pidfd, self.pid, self.start_ticks)
 
@@ -198,7 +198,7 @@ class TrackedRank(ABC):
         )
 
     def _news(self, name: str, value: Value) -> Value | None:
-        """Returns a value that is not the one that was sent last, and remembers it by its name."""
+        """Returns a value if it differs from the last one of this name, and remembers it."""
         if value == getattr(self, name):
             return None
         setattr(self, name, value)

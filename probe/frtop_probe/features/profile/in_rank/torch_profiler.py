@@ -1,13 +1,13 @@
 """torch's profiler, as it is started and stopped in the thread that trains.
 
-Everything here happens in that thread, as in a script that profiles itself. Kineto refuses to be
-set up by another one. And the way to profile all threads from outside
-(`_ExperimentalConfig(profile_all_threads=True)`) lets ops of other threads write into memory that
-its end has freed (torch 2.13; its own test of profiler_kineto.cpp tells of crashes), so it is not
-used. What a thread does not inherit is therefore not recorded: backwards are, threads that pin
-memory are not.
+Everything here happens in that thread, as in a script that profiles itself: Kineto refuses to be
+set up by another one. We do not profile all threads from outside
+(`_ExperimentalConfig(profile_all_threads=True)`), because then ops of other threads write into
+memory that the end of the profiler has freed (torch 2.13; its own test of profiler_kineto.cpp
+mentions crashes). So only threads that inherit the profiler are recorded: backwards are, threads
+that pin memory are not.
 
-What is looked up is features, never versions: torch 2.8 to 2.15 have them by these names.
+We look up features, never versions: torch 2.8 to 2.15 have them by these names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OF_ITS_OWN: Final = "the script profiles itself, and torch has one profiler per 
 DAEMON: Final = "KINETO_USE_DAEMON"
 _STEP: Final = "ProfilerStep"
 _ENTRANCES: Final = ("_prepare_profiler", "_enable_profiler")
-"""Of `torch.autograd.profiler`: every profiler that a script starts goes through one of them."""
+"""Functions of `torch.autograd.profiler`: every profiler that a script starts calls one."""
 _OBSERVER: Final = "_add_execution_trace_observer"
 
 
@@ -45,13 +45,13 @@ class TorchProfiler:
         self._profile: Any = None
         self._label: Any = None
         self.trouble = ""
-        """What was ordered and is not recorded, and why."""
+        """Why a part of the order is not recorded, or ""."""
 
     def begin(self, step: int) -> None:
         """Starts recording in this thread.
 
         Raises:
-            CannotProfileError: it cannot be, and was not begun.
+            CannotProfileError: it was not started.
         """
         if why := why_not(self._torch):
             raise CannotProfileError(why)
@@ -72,7 +72,7 @@ class TorchProfiler:
         profile._prepare_trace()  # noqa: SLF001
         profile._start_trace()  # noqa: SLF001
         self._profile = profile
-        with suppress(Exception):  # the trace is as good without
+        with suppress(Exception):  # the trace is useful without it
             self._say_which_rank()
         try:
             self._begin_execution_trace()
@@ -97,7 +97,7 @@ class TorchProfiler:
             with suppress(Exception):
                 self._torch._C._profiler._disable_execution_trace_observer()  # noqa: SLF001
         if profile is not None:
-            # It would wait for the device, for as long as that takes.
+            # It would wait for the device.
             profile.use_device = None
             profile.__exit__(None, None, None)
 
@@ -110,26 +110,26 @@ class TorchProfiler:
         results, self._profile = self._profile.kineto_results, None
         create_file(path)
         results.save(str(path))
-        path.chmod(0o600)  # some versions write another file, and give it this name
+        path.chmod(0o600)  # some versions write another file and rename it
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 64))
             if not file.read().rstrip().endswith(b"}"):
                 raise OSError(0, "torch did not write it to its end: is there room?", str(path))
 
     def finish_execution_trace(self) -> None:
-        """Closes the observer's file, when nothing can be inside of it any more."""
+        """Closes the observer's file, once no thread can be inside the observer."""
         execution, self._execution = self._execution, None
         if execution is not None:
             self._torch._C._profiler._remove_execution_trace_observer()  # noqa: SLF001
 
     def drop(self) -> None:
-        """Lets go of what was recorded."""
+        """Drops what was recorded."""
         self._profile = None
 
     def leave_in_child(self) -> None:
-        """In a forked child: it has its parent's callbacks, and nobody would read their events.
+        """Removes the callbacks that a forked child has inherited, and nothing of Kineto.
 
-        Only they are taken away: Kineto's own threads and locks are the parent's.
+        Its threads and locks belong to the parent.
         """
         activities = {self._torch.autograd.ProfilerActivity.CPU}
         self._torch.autograd._toggle_collection_dynamic(False, activities)  # noqa: SLF001
@@ -138,7 +138,7 @@ class TorchProfiler:
             sys.setprofile(None)
 
     def _say_which_rank(self) -> None:
-        """As `torch.profiler` does: by that other tools tell the files of ranks apart."""
+        """Writes the rank into the trace, as `torch.profiler` does, for other tools."""
         dist = self._torch.distributed
         if dist.is_initialized():
             info = {
@@ -161,7 +161,7 @@ class TorchProfiler:
             core = self._torch._C._profiler  # noqa: SLF001
             create_file(self._execution)
             core._add_execution_trace_observer(str(self._execution))  # noqa: SLF001
-            # It also says yes where it did nothing, as another one is there.
+            # It also returns true if it did nothing because another one is there.
             if _is_open(self._execution):
                 core._enable_execution_trace_observer()  # noqa: SLF001
                 return
@@ -173,7 +173,7 @@ class TorchProfiler:
 
 
 def why_not(torch: Any) -> str:
-    """Why torch's profiler cannot be started in this process; "" if it can."""
+    """Returns why torch's profiler cannot be started in this process, or ""."""
     module = torch.autograd.profiler
     missing = [
         name for name in ("profile", "record_function", *_ENTRANCES) if not _has(torch, name)
@@ -185,7 +185,7 @@ def why_not(torch: Any) -> str:
         return "this torch was built without Kineto"
     if os.environ.get(DAEMON):
         return f"{DAEMON} is set: a daemon profiles this job"
-    # A schedule that waits has its step counter; then torch is not recording, and will be.
+    # A waiting schedule has a step counter: torch does not record yet, but will.
     counters = getattr(getattr(module, "KinetoStepTracker", None), "_step_dict", {})
     if getattr(module, "_is_profiler_enabled", False) or _STEP in counters:
         return OF_ITS_OWN
@@ -194,16 +194,16 @@ def why_not(torch: Any) -> str:
 
 
 def in_backward(torch: Any) -> bool:
-    """Whether this thread runs a backward: autograd gives a thread back what it had before it."""
+    """Returns whether this thread runs a backward, after which autograd restores its state."""
     current = getattr(torch._C, "_current_graph_task_id", None)  # noqa: SLF001
     return current is not None and current() != -1
 
 
 class ProfilerEntrances:
-    """Tells when the script is about to start a profiler itself, so that ours can end first.
+    """Notices when the script starts its own profiler, so that ours can end first.
 
-    torch has one per process and raises for a second one: that would be the script's. A second
-    execution trace observer it does not take, and says nothing.
+    torch has one per process and raises for a second one, which would be the script's. A second
+    execution trace observer is ignored silently.
     """
 
     def __init__(self, torch: Any, entering: Callable[[], None]) -> None:
@@ -233,7 +233,7 @@ class ProfilerEntrances:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether this process has opened a file."""
+    """Returns whether this process has opened a file."""
     wanted = path.stat()
     with os.scandir("/proc/self/fd") as descriptors:
         for one in descriptors:
@@ -248,7 +248,7 @@ def _has(torch: Any, name: str) -> bool:
 
 
 def _has_cuda(torch: Any) -> bool:
-    """Whether this process uses a GPU, and torch's profiler can follow it."""
+    """Returns whether this process uses a GPU that torch's profiler can follow."""
     cuda = getattr(torch, "cuda", None)
     activity = getattr(torch.autograd.ProfilerActivity, "CUDA", None)
     supported = getattr(torch.autograd, "_supported_activities", set)

@@ -1,12 +1,11 @@
 """Copies tensors of the program at the end of an op, in the thread that waited for it.
 
-Nothing of torch runs there but accessors: the kernel copies the bytes (`/proc/self/mem`, an error
-where a plain load would be a signal), and all else is done elsewhere from the copy. So autograd,
-random numbers, modes and profilers of the program see nothing of it.
+That thread only calls accessors of torch: the kernel copies the bytes (`/proc/self/mem` returns an
+error where a plain load would raise a signal), and another thread does the rest with the copy. So
+autograd, random numbers, modes and profilers of the program see nothing of it.
 
-Copies wait for their statistics in one mapping, apart from malloc. Threads of the program reserve
-blocks of it, and ours gives them back, roughly in order. Nobody waits for room: what does not fit
-is not copied.
+Copies wait in one mapping, apart from malloc. Threads of the program reserve blocks in it, and our
+thread frees them, roughly in order. Nobody waits for room: what does not fit is not copied.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from frtop_probe.recorder.tensors.memory_reader import OWN_MEMORY
 from frtop_probe.recorder.tensors.tensor_memory import MemoryRange, UnreadableTensor, locate
 
 MAX_COPY: Final = 32 * 1024 * 1024
-"""Bytes of one sample; of more the first ones are read, and the sample says so."""
+"""Most bytes of one sample; of a larger one only the first are read, and it says so."""
 ON_DEVICE: Final = "in the memory of a device: it is not read, as that would wait for the device"
 NO_ROOM: Final = "the buffer was full of copies that nobody had counted yet"
 _MADV_DONTFORK: Final = 10
@@ -35,8 +34,8 @@ NO_MEMORY: Final = "the kernel does not let this process read its own memory"
 class CopyBlock:
     """Bytes of the buffer that are in use, until `free` is set; the next `reserve` takes them back.
 
-    Setting it needs no lock: a thread of low priority that is paused while it has a lock would
-    keep the program's threads from copying.
+    Setting it needs no lock: if our thread of low priority were paused with a lock, the program's
+    threads could not copy.
     """
 
     __slots__ = ("free", "offset", "size")
@@ -51,7 +50,7 @@ class CopyBuffer:
     """A ring of blocks in anonymous memory, which a forked child does not have."""
 
     def __init__(self, size: int) -> None:
-        """Maps `size` bytes; pages are only touched when they are first written."""
+        """Maps `size` bytes; pages are touched only when they are written."""
         self.size = size
         self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._map.madvise(_MADV_DONTFORK)
@@ -60,8 +59,8 @@ class CopyBuffer:
         self._lock = threading.Lock()
 
     def reserve(self, size: int) -> CopyBlock | None:
-        """Takes a block; None if there is no room, or another thread is at it."""
-        # Not waited for: a signal handler may have interrupted this thread right here.
+        """Takes a block; None if there is no room, or another thread has the lock."""
+        # Without waiting: a signal handler may have interrupted this thread right here.
         if not 0 < size <= self.size or not self._lock.acquire(blocking=False):
             return None
         try:
@@ -85,7 +84,7 @@ class CopyBuffer:
             self._lock.release()
 
     def fill(self) -> float:
-        """Returns how full it is, from 0 to 1; 1 also where another thread is at it."""
+        """Returns how full it is, from 0 to 1; 1 also where another thread has the lock."""
         if not self._lock.acquire(blocking=False):
             return 1.0
         try:
@@ -106,7 +105,6 @@ class CopyBuffer:
         return blocks[0].offset, blocks[-1].offset + blocks[-1].size
 
     def view(self, block: CopyBlock) -> memoryview:
-        """The bytes of a block."""
         return self._view[block.offset : block.offset + block.size]
 
 
@@ -125,12 +123,11 @@ class TensorCopies:
 
     @property
     def seen(self) -> int:
-        """Bytes that were copied."""
         return sum(size for _, size in self.parts)
 
 
 def tensors_of(operation: Any, args: Sequence[Any], *, outputs: bool) -> list[Any]:
-    """Tensors of an op's arguments that it reads, or those in which it leaves its result."""
+    """Returns the tensors that an op reads, or those that get its result."""
     has_outputs = any(argument.output for argument in operation.tensors)
     return [
         tensor
@@ -142,7 +139,7 @@ def tensors_of(operation: Any, args: Sequence[Any], *, outputs: bool) -> list[An
 
 
 def local_part(tensor: Any) -> tuple[Any, bool]:
-    """A distributed tensor's memory in this rank, and whether that is a part of it only."""
+    """Returns the part of a distributed tensor in this rank, and whether that is only a shard."""
     placements = getattr(tensor, "placements", None)
     if placements is None or not hasattr(tensor, "_local_tensor"):
         return tensor, False
@@ -151,7 +148,7 @@ def local_part(tensor: Any) -> tuple[Any, bool]:
 
 
 def copy_tensors(torch: Any, buffer: CopyBuffer, tensors: Iterable[Any]) -> TensorCopies:
-    """Copies what they hold now; `error` says why nothing was copied."""
+    """Copies the tensors; `error` says why nothing was copied."""
     ranges: list[tuple[Any, MemoryRange]] = []
     dtypes: list[str] = []
     elements = size = 0
@@ -197,7 +194,7 @@ def copy_tensors(torch: Any, buffer: CopyBuffer, tensors: Iterable[Any]) -> Tens
 
 
 def aligned(size: int) -> int:
-    """Where the next copy begins: torch reads whole values, and vectors of them."""
+    """Returns where the next copy begins, aligned for vectors of values."""
     return -(-size // 64) * 64
 
 

@@ -1,7 +1,7 @@
-"""Wraps what sampled numbers need to know of: ends of backwards, and updates of loss scales.
+"""Wraps ends of backwards and updates of loss scales, for the sampling of numbers.
 
-All of it is done when numbers are sampled for the first time, and stays until the process ends: one
-more call each at a backward and at an update, which asks whether numbers are sampled.
+Wrapped when numbers are sampled for the first time, until the process ends. After that, a backward
+or an update costs one more call, which checks whether numbers are sampled.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SCALERS: Final = {
     "torch.amp.grad_scaler": "GradScaler",
     "torch.distributed.fsdp.sharded_grad_scaler": "ShardedGradScaler",
 }
-"""Torch's classes with an `update` of their own. Nothing registers their objects. Classes of
-programs call the `update` of their base."""
+"""Torch's classes that define `update`; classes of programs call that of their base. Torch keeps no
+list of their objects."""
 
 
 class _Current:
@@ -37,19 +37,13 @@ CURRENT: Final = _Current()
 
 
 def install(torch: Any, watch: NumberWatch, alive: list[int]) -> None:
-    """Wraps all of it, unless it is wrapped, for the watch of this process.
-
-    Args:
-        torch: the package.
-        watch: serves the recorder that runs in this process.
-        alive: whether that recorder runs, in its first item.
-    """
+    """Wraps everything once, and makes it serve this watch while `alive[0]` is not 0."""
     CURRENT.watch, CURRENT.alive = watch, alive
     if CURRENT.wrapped:
         return
     CURRENT.wrapped = True
     begins = _guard(lambda: None)
-    # All that `_guard` makes have one code: what they call is ours.
+    # All functions that `_guard` makes share one code object, and call only ours.
     hide_from_dynamo(torch, begins)
     wrap_backward(torch, begins, _guard(lambda _: _watch().backward_ended()))
     update_begins = _guard(lambda scaler: _watch().update_begins(scaler))

@@ -1,7 +1,6 @@
 """Samples the scale of torch's `GradScaler`, and whether it found an Inf, at each of its updates.
 
-An update is what a scaler does in every iteration, also where it has left the optimizer's step out
-after an Inf.
+A scaler updates in every iteration, even after an Inf, when it skips the optimizer's step.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ class LossScales:
         self._places: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._count = itertools.count()
         self._last: dict[int, tuple[int, int]] = {}
-        """By scaler: the step of its last update, and how many updates there were in that step."""
+        """By scaler: the step of its last update, and the number of updates in that step."""
         self._begun: int | None = None
         self._open: int | None = None
         """The scaler that is being updated."""
 
     @property
     def in_step(self) -> bool:
-        """Whether an optimizer has stepped, and no scaler was updated since."""
+        """Whether an optimizer has stepped since the last update."""
         return self._begun is not None
 
     def step_begins(self, step: int) -> None:
-        """An optimizer steps: what is updated next belongs to that step, which may end before."""
+        """An optimizer steps: the next update belongs to this step, even if the step has ended."""
         self._begun = step
 
     def update_begins(self, scaler: Any) -> None:
-        """Samples what an update will forget: whether an optimizer's gradients had an Inf."""
+        """Samples whether an optimizer's gradients had an Inf, which the update forgets."""
         step = self._steps.current if self._begun is None else self._begun
         self._begun = None
         place = self._places.get(scaler)
@@ -50,14 +49,14 @@ class LossScales:
             place = self._places[scaler] = next(self._count)
         self._open = place
         last, count = self._last.get(place, (-1, 0))
-        # Steps that are left out have no number of their own.
+        # Skipped steps have no number of their own.
         self._last[place] = step, count + 1 if step == last else 1
         states = getattr(scaler, "_per_optimizer_states", {}).values()
         found = [one for state in states for one in state["found_inf_per_device"].values()]
         self._take(self._sample(place, "found_inf"), found)
 
     def update_ended(self, scaler: Any) -> None:
-        """Samples the scale that an update has left."""
+        """Samples the scale after an update."""
         place, self._open = self._open, None
         scale = getattr(scaler, "_scale", None)
         if place is not None and scale is not None:

@@ -1,4 +1,4 @@
-"""Answers for numbers: what is to be watched, and what came of it."""
+"""Answers requests about sampled numbers: starts watches, and returns samples."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from frtop_probe.recorder.recorder import Recorder
 
 MOST_SECONDS: Final = 3600
-"""Longest watch: it ends although nobody ends it, as the one who asked may be gone."""
+"""Longest watch in s: then it ends by itself, because its operator may be gone."""
 WAIT_NS: Final = 5_000_000_000
-"""How long a watch waits for the step in which it is to begin."""
+"""How long a watch waits for its first step."""
 MOST_OPS: Final = 1_000_000
 MOST_ROWS: Final = 512
-"""Samples in an answer; the rest is asked for after it."""
+"""Most samples in one answer."""
 MOST_GROUPS: Final = 512
 MOST_LETTERS: Final = 120
-"""Of the name of an operator."""
+"""Most letters of an operator's name."""
 
 
 def plan_of(request: Request, now_ns: int) -> WatchPlan | None:
-    """What a request asks for; None if it makes no sense."""
+    """Returns the plan in a request; None if it makes no sense."""
     numbers = numbers_of(request, "every", "ops", "seconds", "steps", "from_step")
     groups = request.get("groups", [])
     if numbers is None or not isinstance(groups, list) or len(groups) > MOST_GROUPS:
@@ -54,7 +54,7 @@ def plan_of(request: Request, now_ns: int) -> WatchPlan | None:
 
 
 class NumberRequests(RankFeature):
-    """Sampled numbers in one rank: what is asked for, and what came of it."""
+    """Sampled numbers of one rank."""
 
     def __init__(self, recorder: Recorder, torch: Any) -> None:
         self.op_watch = self._watch = watch = NumberWatch(
@@ -74,7 +74,7 @@ class NumberRequests(RankFeature):
         CURRENT.watch = None
 
     def state(self) -> dict[str, Any]:
-        """With the fields of `NumberState`."""
+        """Returns the fields of `NumberState`."""
         watch, now = self._watch, time.monotonic_ns()
         plan = watch.watching[0] if watch.watching else None
         found: dict[str, Any] = {
@@ -97,7 +97,7 @@ class NumberRequests(RankFeature):
         }
 
     def _asked_to_watch(self, request: Any) -> str:
-        """Carries out an order; returns why it cannot, "" if it has."""
+        """Carries out an order; returns why it cannot, or ""."""
         if not isinstance(request, dict):
             return ""
         plan = plan_of(request, time.monotonic_ns())
@@ -111,11 +111,11 @@ class NumberRequests(RankFeature):
         return ""
 
     def _asked_for_samples(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002
-        """The samples after number `after`, the oldest ones."""
+        """Returns the oldest samples after number `after`."""
         numbers = numbers_of(request, "after")
         if numbers is None:
             return INVALID
-        state = self.state()  # first: once it is off, all samples are there
+        state = self.state()  # first: when it says off, all samples are there
         samples: deque[Sample] = self._watch.samples.copy()
         newer = (one.row() for one in samples if one.n > numbers[0])
         rows = list(islice(newer, MOST_ROWS))

@@ -1,4 +1,4 @@
-"""Statistics of what an op or a step left, computed from a copy of its bytes."""
+"""Computes statistics of sampled tensors from copies of their bytes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from frtop_probe.recorder.tensors.tensor_stats import TensorStats
 
 
 class NumberStats(TensorStats):
-    """As `TensorStats`; in addition zeros, subnormal values, and the mean of magnitudes."""
+    """`TensorStats` with zeros, subnormal values, and the sum of magnitudes."""
 
     def __init__(self, torch: Any, dtype: Any) -> None:
         super().__init__(torch, dtype)
         self.zeros = self.subnormals = 0
         self.first_nan = self.first_infinity = -1
-        """Places of the first ones among the values."""
+        """Index of the first one among the values, -1 for none."""
         self._counted = 0
         self._magnitudes = 0.0
         real = self._real
@@ -26,17 +26,15 @@ class NumberStats(TensorStats):
 
     @property
     def finite(self) -> int:
-        """How many values are finite."""
         return self._finite
 
     @property
     def magnitude(self) -> float:
-        """The sum of their magnitudes."""
         return self._magnitudes
 
     @property
     def extremes(self) -> tuple[float, float, float]:
-        """Minimum, maximum and norm of the finite values, infinite or 0 if there are none."""
+        """Minimum, maximum and norm of the finite values; infinite or 0 without any."""
         return self._least, self._most, self._norm
 
     def _count(self, values: Any) -> None:
@@ -60,7 +58,7 @@ class NumberStats(TensorStats):
 
 
 class SampleStats:
-    """Statistics of all tensors of one sample; the checksum is over those of each."""
+    """Statistics of all tensors of one sample; its checksum is over their checksums."""
 
     def __init__(self) -> None:
         self._parts: list[NumberStats] = []
@@ -83,11 +81,11 @@ class SampleStats:
 
     @property
     def first_bad(self) -> int:
-        """The place of the first NaN among all values, else of the first Inf; -1 for none."""
+        """Index of the first NaN among all values, else of the first Inf; -1 for none."""
         return self._first_nan if self._first_nan >= 0 else self._first_infinity
 
     def by_name(self) -> dict[str, Any]:
-        """Figures with the names of the fields of `Sample`."""
+        """Returns the figures by the names of the fields of `Sample`."""
         parts = self._parts
         finite = sum(one.finite for one in parts)
         found: dict[str, float | None] = {}
@@ -126,7 +124,7 @@ class Sample:
     issuer: int = 0
     parameter: str = ""
     parameters: Sequence[tuple[str, int]] = ()
-    """Names and numbers of values of the parameters whose gradients the op has, in its order."""
+    """Names and sizes of the parameters whose gradients the op has, in its order."""
     n: int = 0
     dtype: str = ""
     elements: int = 0
@@ -145,7 +143,7 @@ class Sample:
     norm: float | None = None
 
     def parameter_at(self, place: int) -> str:
-        """The name of the parameter that a value belongs to, "" if that is not known."""
+        """Returns the name of the parameter to which a value belongs; "" if unknown."""
         for name, values in self.parameters if place >= 0 else ():
             if place < values:
                 return name
@@ -153,10 +151,10 @@ class Sample:
         return ""
 
     def row(self) -> dict[str, Any]:
-        """What an operator gets of it."""
+        """Returns what an operator gets of it."""
         names = (one.name for one in fields(self) if one.name != "parameters")
         return {name: getattr(self, name) for name in names}
 
 
 MOST_TENSORS: Final = 64
-"""Of one sample: a list of more is sampled in part."""
+"""Most tensors of one sample; of a longer list, the first ones are sampled."""

@@ -1,10 +1,10 @@
-"""Samples the numbers in chosen ops and in optimizers' steps, while a person has asked for it.
+"""Samples the numbers in chosen ops and optimizers' steps, when a person has asked for it.
 
-Off, `watching` is empty, and the hook asks nothing else. On, inputs are copied when an op is
-issued, and results when a wait for it has returned, both in the thread that does so: at no other
-time are the bytes known to be the op's. What C++ waits for, as DDP does, is copied when the
-backward has ended, or else when the next optimizer's step begins. A thread of ours counts the
-copies, and ends the watch.
+Off, `watching` is empty, and the hook checks nothing else. On, inputs are copied when an op is
+issued, and results when a wait for it has returned, both in the thread that does so: only then are
+the bytes certainly the op's. Results for which C++ waits, as in DDP, are copied when the backward
+has ended, or else when the next optimizer's step begins. A thread of ours computes the statistics,
+and ends the watch.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from frtop_probe.ring.layout import Flag
 BUFFER: Final = 64 * 1024 * 1024
 """Bytes of copies that wait to be counted."""
 MOST_SAMPLES: Final = 4096
-"""Samples that wait to be asked for, the newest ones."""
+"""Most samples that are kept, the newest ones."""
 THINNED: Final = 3
-"""While the buffer is more than half full, of the sampled ops only every third one is sampled, then
-every ninth, and so on. These are the same by their numbers on a rank that has less to do."""
+"""While the buffer is more than half full, only every third of the chosen ops is sampled, then
+every ninth, and so on. They are chosen by number, so another rank samples them, too."""
 MOST_THINNED: Final = 243
 HEARTBEAT_S: Final = 0.2
 JOIN_S: Final = 5.0
 NICENESS: Final = 10
 MAX_STEP: Final = 32 * 1024 * 1024
-"""Bytes of parameters that are read in one step, and of gradients: of larger models each step has
-the next ones. Which ones depends on the step's number alone, so that all ranks read the same."""
+"""Most bytes of parameters that are read in one step, and of gradients: in a larger model, each
+step reads the next ones. The step's number decides which, so that all ranks read the same."""
 MOST_PARAMETERS: Final = 256
-"""In one step."""
+"""Most parameters that are read in one step."""
 
 
 @dataclass(slots=True)
 class WatchPlan:
-    """What was asked for, and how much of it is left."""
+    """An order, and how much of it is left."""
 
     every: int
     ops: int
@@ -70,22 +70,22 @@ class WatchPlan:
     groups: frozenset[int] = frozenset()
     """Ids of groups; none: all."""
     steps: int = 0
-    """Optimizers' steps of which parameters and gradients are sampled."""
+    """Optimizers' steps whose parameters and gradients are sampled."""
     asked: tuple[int, int, int] = (0, 0, 0)
-    """Ops, seconds and steps as they were asked for."""
+    """Ops, seconds and steps as ordered."""
     from_step: int = 0
     begin_by_ns: int = 0
-    """When it begins at the latest, whatever the step."""
+    """When it begins at the latest."""
     by: str = ""
     """The operator who asked."""
 
     def has_begun(self, step: int) -> bool:
-        """Whether what happens in this step is sampled: all ranks begin in the same one."""
+        """Returns whether this step is sampled: all ranks begin in the same one."""
         return step >= self.from_step or time.monotonic_ns() >= self.begin_by_ns
 
 
 class ParameterNames(Protocol):
-    """What is known of modules: see `issuers.Issuers`."""
+    """Names of modules: see `issuers.Issuers`."""
 
     def parameters_of(self, issuer: int) -> Sequence[tuple[str, int]]: ...
 
@@ -93,7 +93,7 @@ class ParameterNames(Protocol):
 
 
 class NumberWatch(OpWatch):
-    """Belongs to a recorder; `begin`, `handed`, `ended` and those of steps run in its threads."""
+    """The watch of one recorder. The functions of `OpWatch` run in the program's threads."""
 
     def __init__(
         self,
@@ -101,45 +101,38 @@ class NumberWatch(OpWatch):
         steps: StepCounter,
         note: Callable[[str], object],
     ) -> None:
-        """Watches nothing at first: `watching` has the plan, if there is one.
-
-        Args:
-            torch: the package.
-            steps: tells the number of the step.
-            note: writes a note into the ring.
-        """
+        """`note` writes a note into the ring. `watching` has the plan, if there is one."""
         super().__init__()
         self.ops = WatchedOps()
         self.unfinished = self.ops.by_handle
         self.skipped = self.thinned = 0
-        """Samples without figures; ops that were not sampled as the buffer was filling up."""
+        """Samples without figures; ops that were not sampled because the buffer filled up."""
         self.count = self.begun_at = 0
-        """Samples so far; those before the watch began."""
+        """Samples so far, and before the watch began."""
         self.samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
-        """Rows in the order of the fields of `wire.NumberSample`."""
         self.failure = ""
         self.install: Callable[[], object] | None = None
-        """Wraps what sampled numbers need, once."""
+        """Wraps backwards and updates, once."""
         self.names: ParameterNames | None = None
-        """Where modules are recorded."""
+        """Set where modules are recorded."""
         self._torch = torch
         self._steps = steps
         self._note = note
         self._buffer: CopyBuffer | None = None
         self._queue: queue.SimpleQueue[tuple[int, Sample, TensorCopies] | None]
         self._queue = queue.SimpleQueue()
-        """One for all watches, so that each copy gives its part of the buffer back: a step in a
-        thread of the program may go on copying after its watch has ended."""
+        """One for all watches, so that each copy frees its block: a thread of the program may still
+        copy after its watch has ended."""
         self.watches = 0
-        """So many were begun: the number of the last one."""
+        """Number of the last watch."""
         self.ended_by = ""
-        """The operator who has ended it before its end."""
+        """The operator who ended it early."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._noted = False
         self._begun_step = 0
         self._every = 1
-        """Of the ops that were asked for, every so many are sampled."""
+        """Only every n-th of the chosen ops is sampled."""
         self._scales = LossScales(steps, self._take)
 
         def guard(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,7 +147,7 @@ class NumberWatch(OpWatch):
     # -- on and off, in the recorder's thread
 
     def start(self, plan: WatchPlan) -> None:
-        """Watches from now on, in the place of what was watched before."""
+        """Begins a watch, which replaces the current one."""
         if self._buffer is None:
             self._buffer = CopyBuffer(BUFFER)
             if self.install is not None:
@@ -172,7 +165,7 @@ class NumberWatch(OpWatch):
                 self._thread.start()
 
     def stop(self, *, join: bool = False) -> None:
-        """Watches nothing any more; what was sampled stays. With `join` the thread has ended."""
+        """Ends the watch; samples stay. With `join`, waits for the thread to end."""
         self.watching.clear()
         self.unfinished.clear()
         self._queue.put(None)
@@ -182,7 +175,7 @@ class NumberWatch(OpWatch):
 
     @property
     def busy(self) -> bool:
-        """Whether it watches, or counts what it has copied."""
+        """Whether it watches, or still processes copies."""
         return bool(self.watching) or self._thread is not None
 
     # -- in the program's threads
@@ -197,7 +190,7 @@ class NumberWatch(OpWatch):
         flags: int,
         issuer: int,
     ) -> WatchedOp | None:
-        """Called before an op is passed on; returns it if its result is to be sampled, too."""
+        """Called before an op is passed on; returns it if its result will be sampled, too."""
         plan = self._plan
         if (
             plan is None
@@ -230,18 +223,18 @@ class NumberWatch(OpWatch):
             self.ops.add(op, work)
 
     def _ended(self, op: WatchedOp, taken: str = "wait") -> None:
-        """Samples the result of an op, whose tensors nobody else has touched yet."""
+        """Samples the result of an op, before the program can change it."""
         now = time.monotonic_ns()
         self._take(replace(op.sample, role="output", taken=taken, at_ns=now), op.tensors)
 
     def _backward_ended(self) -> None:
-        """Samples what C++ has waited for in a backward, as DDP does, or in the forward before."""
-        # Modes of the program would see even the reading of an attribute.
+        """Samples ops for which C++ has waited in a backward or the forward before, as in DDP."""
+        # Otherwise modes of the program would see even the access to an attribute.
         with self._torch._C.DisableTorchFunction():  # noqa: SLF001
             self._read_complete("backward")
 
     def _step_begins(self, optimizer: Any) -> None:
-        """Samples what backwards have left in gradients, before the optimizer uses them."""
+        """Samples gradients, before the optimizer uses them."""
         self._begun_step = self._steps.current
         if self._wants_more:
             self._scales.step_begins(self._begun_step)
@@ -251,7 +244,7 @@ class NumberWatch(OpWatch):
                 self._sample_step(optimizer, "gradient")
 
     def _step_ended(self, optimizer: Any) -> None:
-        """Samples the parameters that an optimizer's step has left."""
+        """Samples parameters after an optimizer's step."""
         plan = self._plan
         if plan is not None and self._samples_step:
             with self._torch._C.DisableTorchFunction():  # noqa: SLF001
@@ -259,13 +252,12 @@ class NumberWatch(OpWatch):
             plan.steps -= 1
 
     def _update_begins(self, scaler: Any) -> None:
-        """Samples whether an optimizer's gradients had an Inf, before a scaler forgets it."""
+        """Samples whether gradients had an Inf, before the scaler forgets it."""
         if self._wants_more or self._scales.in_step:
             with self._torch._C.DisableTorchFunction():  # noqa: SLF001
                 self._scales.update_begins(scaler)
 
     def _update_ended(self, scaler: Any) -> None:
-        """Samples the new scale."""
         with self._torch._C.DisableTorchFunction():  # noqa: SLF001
             self._scales.update_ended(scaler)
 
@@ -277,7 +269,7 @@ class NumberWatch(OpWatch):
         return next(iter(self.watching), None)
 
     def _thin(self) -> None:
-        """Samples fewer ops where they are not counted as fast as they come, and more again."""
+        """Samples fewer ops while copies come faster than they are processed, then more again."""
         fill = self._buffer.fill() if self._buffer is not None else 0.0
         if fill > 0.5:
             self._every = min(self._every * THINNED, MOST_THINNED)
@@ -328,7 +320,7 @@ class NumberWatch(OpWatch):
 
     def _run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
-        with suppress(OSError):  # of this thread only, on Linux
+        with suppress(OSError):  # on Linux, only of this thread
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         look = 0.0
         while True:
@@ -338,7 +330,7 @@ class NumberWatch(OpWatch):
                 found = None
             if found is not None:
                 self._count_copies(*found)
-            # A watch ends also where there is always something to count.
+            # A watch must end even if the queue is never empty.
             if found is not None and time.monotonic() < look:
                 continue
             look = time.monotonic() + HEARTBEAT_S
@@ -359,7 +351,7 @@ class NumberWatch(OpWatch):
                 copies.block.free = True
 
     def _is_over(self) -> bool:
-        """Ends a watch that has all it was asked for, or whose time is up."""
+        """Ends a watch that is complete, or whose time is up."""
         now = time.monotonic_ns()
         self.ops.forget_old(now)
         plan = self._plan
@@ -386,7 +378,7 @@ class NumberWatch(OpWatch):
             figures["checksum"] = ""  # nobody else has these bytes
         parameter = sample.parameter or sample.parameter_at(stats.first_bad)
         with self._lock:
-            if watch != self.watches:  # another one has begun meanwhile
+            if watch != self.watches:  # another watch has begun
                 return
             self.skipped += bool(copies.error)
             self.count += 1
@@ -414,7 +406,7 @@ class NumberWatch(OpWatch):
 
 
 def step_tensors(optimizer: Any, step: int) -> Iterator[tuple[int, str, Any]]:
-    """Yields place, name ("" where it has none) and parameter of those whose turn it is."""
+    """Yields place, name ("" for none) and parameter of those that this step reads."""
     found: list[tuple[int, str, Any]] = []
     for group in optimizer.param_groups:
         names = group.get("param_names") or ()
@@ -428,7 +420,7 @@ def step_tensors(optimizer: Any, step: int) -> Iterator[tuple[int, str, Any]]:
 
 
 def _turns(sizes: list[int]) -> list[tuple[int, int]]:
-    """First and last place of each step's parameters."""
+    """Returns the first and last place of each step's parameters."""
     found: list[tuple[int, int]] = []
     first = total = 0
     for place, size in enumerate(sizes):

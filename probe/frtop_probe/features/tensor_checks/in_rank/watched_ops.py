@@ -1,7 +1,7 @@
-"""Ops whose results are to be sampled at their end, and which of them may be read now.
+"""Keeps ops whose results will be sampled, and finds those that can be read now.
 
-What Python waits for is read after the wait. What C++ waits for (DDP's reducer, what DDP broadcasts
-before a forward, functional collectives) is over when the backward ends, or a step begins.
+If Python waits for an op, it is read after the wait. If C++ does (DDP's reducer, DDP's broadcasts
+before a forward, functional collectives), it is complete when the backward ends, or a step begins.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any, Final
 from frtop_probe.features.tensor_checks.in_rank.stats import Sample
 
 MOST_UNFINISHED: Final = 64
-"""Ops whose end is waited for; each keeps its tensors alive."""
+"""Most unfinished ops; each keeps its tensors alive."""
 FORGET_NS: Final = 5_000_000_000
-"""After this time the result of an op that is complete, and that nobody was seen to wait for, is
-given up."""
+"""After this time, the result of a complete op is given up if no wait for it was seen."""
 _FRAMES: Final = 40
-"""Frames that are searched for the call of a backward."""
+"""Most frames that are searched for the call of a backward."""
 
 
 @dataclass(slots=True)
@@ -28,7 +27,7 @@ class WatchedOp:
     sample: Sample
     tensors: list[Any]
     sync: bool
-    """Its caller waits for it at once, so that nothing of the program runs before."""
+    """Its caller waits at once, so the program runs nothing in between."""
     in_backward: bool
     begun_ns: int
     work: Any = None
@@ -39,12 +38,12 @@ class WatchedOps:
 
     def __init__(self) -> None:
         self.by_handle: dict[int, WatchedOp] = {}
-        """By `id` of their handles, which they keep alive."""
+        """By `id` of the handle, which the op keeps alive."""
         self.unseen = 0
         """Ops whose result was given up."""
 
     def add(self, op: WatchedOp, work: Any) -> None:
-        """Takes an op with the handle that its call returned; gives up the oldest for it."""
+        """Adds an op with the handle that its call returned; may give up the oldest for it."""
         op.work = work
         while len(self.by_handle) >= MOST_UNFINISHED:
             self.by_handle.pop(next(iter(self.by_handle)), None)
@@ -52,7 +51,7 @@ class WatchedOps:
         self.by_handle[id(work)] = op
 
     def take_complete(self, step: int) -> list[WatchedOp]:
-        """Takes the ops of this step that are over, where no later one has written to their memory.
+        """Takes the complete ops of this step whose memory no later op has written to.
 
         Those of earlier backwards are given up: the next one may have written there.
         """
@@ -61,7 +60,7 @@ class WatchedOps:
         for key, op in reversed(list(self.by_handle.items())):
             now = op.sample.step == step
             if op.sync or not (now or op.in_backward):
-                continue  # a wait in Python is to come, after which it is read
+                continue  # it is read after a wait in Python
             place = id(op.work) if not op.tensors else int(op.tensors[0].data_ptr())
             if now and not _is_done(op.work):
                 places.add(place)
@@ -84,13 +83,12 @@ class WatchedOps:
                 self.unseen += 1
 
     def give_up(self) -> None:
-        """Gives up all of them."""
         self.unseen += len(self.by_handle)
         self.by_handle.clear()
 
 
 def _is_done(work: Any) -> bool:
-    """Whether an op is over. Its future is done first, and DDP waits for that alone."""
+    """Returns whether an op is complete. Its future is done first, and DDP waits only for that."""
     if work.is_completed():
         return True
     try:
@@ -100,11 +98,7 @@ def _is_done(work: Any) -> bool:
 
 
 def in_backward(depth: int) -> bool:
-    """Whether a backward runs in this thread, as when DDP issues an op.
-
-    Args:
-        depth: how many frames above the caller's to begin at.
-    """
+    """Returns whether this thread runs a backward, from `depth` frames above the caller's on."""
     frame = sys._getframe(depth + 1)  # noqa: SLF001
     for _ in range(_FRAMES):
         if frame is None:
