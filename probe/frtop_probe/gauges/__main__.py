@@ -14,7 +14,7 @@ from frtop_probe.proc import line_server
 
 def _prepare() -> line_server.Answer:
     reader = NvmlReader()
-    reader.load()  # slow on a busy host, and no reason to doubt the driver
+    reader.load()  # slow on a busy host, which is not the driver's fault
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         return asdict(reader.read(processes=bool(request.get("processes"))))

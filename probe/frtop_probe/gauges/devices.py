@@ -1,6 +1,6 @@
-"""Which processes have an NVIDIA device open, and which GPU is theirs by NVML's list of pids.
+"""Finds the processes that have an NVIDIA device open, and their GPUs by NVML's list of pids.
 
-Nothing here calls a driver: links in /proc are read, which waits for nobody.
+Nothing here calls a driver: it reads links in /proc, which never block.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ DEVICES: Final = Path("/dev")
 CONTROL: Final = "nvidiactl"
 _PREFIX: Final = "nvidia"
 _MOST_LINKS: Final = 4096
-"""Descriptors of one process that are looked at: CUDA opens its own early."""
+"""Most descriptors of a process that are read: CUDA opens its own early."""
 _INITIAL_PIDS: Final = "pid:[4026531836]"
-"""The first pid namespace of a machine, whose number the kernel has fixed (PROC_PID_INIT_INO)."""
+"""The initial pid namespace, whose number is fixed in the kernel (PROC_PID_INIT_INO)."""
 
 OTHER_PIDS: Final = "which GPU is whose is not known: NVML's pids are not those of this container"
 NOT_LISTED: Final = "which GPU it uses is not known: NVML lists its pid on none"
@@ -30,7 +30,7 @@ def has_driver(devices: Path = DEVICES) -> bool:
 
 
 def opens_device(pid: int, proc: Path = PROC, devices: Path = DEVICES) -> bool | None:
-    """Whether a process has a device of NVIDIA's open; None where we may not look."""
+    """Whether a process has an NVIDIA device open; None where we may not look."""
     folder, prefix = f"{proc}/{pid}/fd", str(devices / _PREFIX)
     try:
         names = os.listdir(folder)  # noqa: PTH208 - names only, of thousands
@@ -48,7 +48,7 @@ def opens_device(pid: int, proc: Path = PROC, devices: Path = DEVICES) -> bool |
 
 
 def sees_all_pids(proc: Path = PROC) -> bool:
-    """Whether our pids are those of the machine, and so those that its driver knows."""
+    """Whether our pids are those of the machine, which the driver uses."""
     try:
         return os.readlink(proc / "self/ns/pid") == _INITIAL_PIDS  # noqa: PTH115 - no file
     except OSError:
@@ -62,7 +62,7 @@ def gpus_by_pid(
     all_pids: bool,
     opens: Callable[[int], bool | None],
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, str]]:
-    """The GPUs of each rank, and why there are none for the others. Never a guess.
+    """Returns the GPUs of each rank, and for the others why there are none. Never guesses.
 
     In a container NVML may list pids of the machine, or none, or translate them. Equal numbers
     then prove nothing, unless every pid that is listed is a process here with a device open.

@@ -21,20 +21,20 @@ NO_BINDING: Final = "nvidia-ml-py is not installed beside frtop; pip install 'fr
 NOT_SENT: Final = "nvidia-ml-py is not sent through a shell; install 'frtop[gpu]' on that host"
 _HIGHEST: Final = 2**62
 _LASTING: Final = ("GpuIsLost", "ResetRequired")
-"""Errors of a GPU that no other value survives."""
+"""Errors of a GPU after which no other value is valid."""
 MOST: Final = 64
-"""Events that are taken per reading: a broken GPU may report a flood of them."""
+"""Most events per reading: a broken GPU may report a flood of them."""
 
 
 class NvmlReader:
-    """Reads all GPUs; keeps NVML open between readings, since opening it takes long."""
+    """Reads all GPUs; keeps NVML open between readings, because opening it is slow."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
         self._xids = XidErrors()
 
     def load(self) -> None:
-        """Imports the binding, if it is there; calls nothing of the driver."""
+        """Imports the binding, if it is there, without a call into the driver."""
         with contextlib.suppress(Exception):  # `read` says what is wrong with it
             importlib.import_module(MODULE)
 
@@ -53,7 +53,7 @@ class NvmlReader:
             why = NOT_SENT if sys.flags.no_site else NO_BINDING
             return GpusReading(time.monotonic_ns(), problem=why)
         except Exception as error:  # noqa: BLE001 - a driver or an old binding failed; the reading says so
-            self._nvml = None  # the driver may have been loaded anew
+            self._nvml = None  # the driver may have been reloaded
             return GpusReading(time.monotonic_ns(), problem=f"NVML: {printable(str(error))}")
         return GpusReading(time.monotonic_ns(), gpus)
 
@@ -62,7 +62,7 @@ class NvmlReader:
             nvml = importlib.import_module(MODULE)
             nvml.nvmlInit()
             self._nvml = nvml
-            self._xids = XidErrors()  # those of before are of an NVML that was closed
+            self._xids = XidErrors()  # the old ones belong to a closed NVML
         return self._nvml
 
     def _gpu(self, nvml: Any, index: int, *, processes: bool) -> GpuReading:
@@ -73,7 +73,7 @@ class NvmlReader:
         lost: list[str] = []
 
         def value(read: Callable[[], Any]) -> Any:
-            """What a call returns; None where this GPU, driver or binding does not have it."""
+            """Returns the result of a call; None where GPU, driver or binding does not offer it."""
             try:
                 return None if lost else read()
             except nvml.NVMLError as error:
@@ -132,7 +132,7 @@ def _processes(nvml: Any, device: Any) -> dict[int, int]:
 
 
 def _number(value: Any) -> int | None:
-    """A plausible number; None otherwise: a driver may hand out a value for "not available"."""
+    """Returns a plausible number, else None: a driver may return a value for "not available"."""
     return value if isinstance(value, int) and 0 <= value < _HIGHEST else None
 
 
@@ -146,18 +146,17 @@ class _Errors:
 class XidErrors:
     """XID errors from the first reading on: the driver reports them to every listener.
 
-    That needs no rights. Earlier errors are in the kernel's log, which mostly only root reads.
+    That needs no rights. Earlier errors are in the kernel's log, which usually only root can read.
     """
 
     def __init__(self) -> None:
-        """Calls nothing of the driver yet."""
         self._events: Any = None
         self._errors: dict[int, _Errors] = {}
 
     def listen(self, nvml: Any, count: int) -> None:
-        """Begins to listen, once, and takes in what has come; waits for nothing.
+        """Begins to listen, once, and takes new events without waiting.
 
-        A GPU, driver or binding that does not offer it is left out.
+        Leaves out GPUs, drivers and bindings that do not offer it.
         """
         try:
             if self._events is None:
@@ -167,14 +166,14 @@ class XidErrors:
             if self._errors:
                 self._take(nvml)
         except (nvml.NVMLError, AttributeError):
-            return  # nothing more has come, or there is no such call
+            return  # no more events, or no such call
 
     def last(self, index: int) -> int:
         """Returns the number of the last error, 0 for none."""
         return self._errors[index].last if index in self._errors else 0
 
     def count(self, index: int) -> int | None:
-        """How many there were; None where nobody listens."""
+        """Number of errors; None where nobody listens."""
         return self._errors[index].count if index in self._errors else None
 
     def at_ns(self, index: int) -> int:

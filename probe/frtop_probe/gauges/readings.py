@@ -1,4 +1,4 @@
-"""What one reading brings: plain values, which cross the pipe from a child as JSON.
+"""The result of one reading: plain values, which a child sends as JSON.
 
 Gauges have the names and units of docs/features/gauges.md, those of GPUs too.
 """
@@ -12,7 +12,7 @@ from typing import Any, Final
 from frtop_probe.proc.kernel_files import printable
 
 MAX_SUBJECTS: Final = 192
-"""Of one reading: 64 ranks, 64 GPUs, and what a host has beside them."""
+"""Most subjects of one reading: 64 ranks, 64 GPUs, and the others of a host."""
 MAX_GAUGES: Final = 24
 MAX_GPUS: Final = 64
 _HIGHEST: Final = 2**62
@@ -20,7 +20,7 @@ _HIGHEST: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class SubjectReading:
-    """One thing with its figures at one time; a figure that is not known is left out.
+    """One subject with its figures at one time, without unknown ones.
 
     Attributes:
         kind, name: as in `wire.GaugeSubject`; together they are unique.
@@ -40,13 +40,13 @@ class SubjectReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU as NVML shows it; a figure that is not known is left out.
+    """One GPU as NVML shows it, without unknown figures.
 
     Attributes:
         index: as nvidia-smi counts; CUDA may count differently.
         values: by gauge, see `SubjectReading`.
-        error: why nothing more is known of it, such as that it is lost.
-        mig: it is divided; what is said of it is then of all its parts.
+        error: why nothing more is known, for instance because it is lost.
+        mig: it is divided; all figures are then of all parts together.
         pids: processes that compute on it, as NVML counts them; None: it was not asked, or has no
             list. Each has `pid_bytes` of its memory, -1 where that is not known.
         xid_at_ns: when the last XID error was found, by the monotonic clock; 0 for none.
@@ -74,7 +74,7 @@ class GpusReading:
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """All subjects of a host at `at_ns` (monotonic clock); `notes` say what it does not offer."""
+    """All subjects of a host at `at_ns` (monotonic clock); `notes` name what is missing."""
 
     at_ns: int = 0
     subjects: tuple[SubjectReading, ...] = ()
@@ -92,13 +92,13 @@ def host_reading_from(data: Mapping[str, Any]) -> HostReading:
 
 
 def gpus_reading_from(data: Mapping[str, Any]) -> GpusReading:
-    """The same of GPUs."""
+    """The same for GPUs."""
     gpus = data["gpus"][:MAX_GPUS]
     return GpusReading(int(data["at_ns"]), tuple(map(_gpu_from, gpus)), str(data["problem"]))
 
 
 def known(**values: int | None) -> dict[str, int]:
-    """The values that are known and plausible."""
+    """Returns the known and plausible values."""
     return {
         name: value
         for name, value in values.items()

@@ -1,1 +1,1 @@
-"""What ranks did within a window of time, out of their ops: pure, for agents and for files."""
+"""Computes what ranks did within a window of time, from their ops. Pure; for agents and files."""

@@ -12,11 +12,11 @@ from frtop_probe import wire
 from frtop_probe.wire.statistics import OCTAVE
 
 MAX_CALLS: Final = 512
-"""Rows of one rank. Programs whose sizes vary have some for each line, one for each octave."""
+"""Most rows of one rank. With varying sizes, a line has one for each octave."""
 MAX_MODULES: Final = 4096
-"""Rows of one rank by issuer and kind."""
+"""Most rows of one rank by issuer and kind."""
 MOST: Final = 2**62
-"""Longer durations are nonsense from a broken ring."""
+"""Longer durations are garbage from a broken ring."""
 LAST_BUCKET: Final = 62 * OCTAVE
 
 
@@ -32,12 +32,12 @@ class CallKey(NamedTuple):
 
 
 OTHERS: Final = CallKey("", 0, 0, 0, False, False)
-"""The row of all ops for which there is no room."""
+"""The row of ops for which no other row is left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpClass:
-    """What many ops share. Compared by identity, as ops are sorted by it.
+    """What many ops share. Compared by identity, because ops are sorted by it.
 
     Attributes:
         call: row of a `RankCalls`.
@@ -61,7 +61,7 @@ class OpFields(NamedTuple):
     """Ops of one rank in the order of their issue, field by field.
 
     `took` is how long an op took in ns: 0 while it is pending, negative if it failed. `waited` is
-    for how long before its end the thread that issued it waited for it, 0 where nobody saw that.
+    how long the issuing thread waited for it before its end, 0 where no wait was seen.
     """
 
     classes: Sequence[OpClass]
@@ -73,7 +73,7 @@ class OpFields(NamedTuple):
 
 
 class SiteTable:
-    """Lines and issuers of a response, which are sent once; indices are from 1 on."""
+    """Lines and issuers of a response, which are sent once; indices begin at 1."""
 
     def __init__(self) -> None:
         self.places: dict[wire.Site, int] = {}
@@ -83,7 +83,7 @@ class SiteTable:
         return 0 if site is None else self.places.setdefault(site, len(self.places) + 1)
 
     def module(self, issuer: wire.Issuer | None, kind: str) -> tuple[int, str] | None:
-        """The row of an op by module; None where modules are not recorded."""
+        """Returns the row of an op by module; None where modules are not recorded."""
         if issuer is None:
             return None
         return self.issuers.setdefault(issuer, len(self.issuers) + 1), kind
@@ -100,7 +100,7 @@ class RankCalls:
         """Ops of modules for which there is no row."""
 
     def place(self, key: CallKey) -> int:
-        """The row of a key, from 1 on."""
+        """Returns the row of a key, from 1 on."""
         if key not in self.places and len(self.places) >= MAX_CALLS:
             key = OTHERS
         return self.places.setdefault(key, len(self.places) + 1)
@@ -143,7 +143,7 @@ class RankCalls:
         )
 
     def rows(self, wanted: Sequence[int] = ()) -> tuple[tuple[wire.CallStatistics, ...], list[int]]:
-        """Rows with ops, and those that are wanted for their key.
+        """Returns rows with ops, and those whose key is wanted.
 
         Returns:
             The rows, and by former place their place among these, from 1 on; 0 for none.
@@ -220,17 +220,14 @@ class _Sums:
 
 
 def histogram(durations: Iterable[int]) -> Counter[int]:
-    """How many of the durations, in ns from 1 on, are in which bucket."""
+    """Counts durations (in ns, from 1 on) by bucket."""
     return Counter([int(log2(one) * OCTAVE) for one in durations])
 
 
 def quantile(buckets: Mapping[int, int], share: float, most_ns: int) -> int | None:
-    """The duration in ns that this share of all is not above; None of an empty histogram.
+    """Returns the quantile in ns for a share from 0 to 1; None for an empty histogram.
 
-    Args:
-        buckets: counts by bucket.
-        share: from 0 to 1.
-        most_ns: the longest duration, which is known exactly.
+    `most_ns` is the longest duration, which is known exactly.
     """
     total = sum(buckets.values())
     if not total:

@@ -1,8 +1,8 @@
-"""How many bytes an op moves, by its signature: the size of nccl-tests' conventions.
+"""Computes how many bytes an op moves from its signature: its size in the sense of nccl-tests.
 
-Of an op that splits or joins a buffer among ranks that is the buffer of all of them together
-(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md), so it is the same on all
-ranks, and bandwidths can be compared with what nccl-tests measures.
+If an op splits or joins a buffer among ranks, that is the whole buffer of all ranks
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). So it is the same on all
+ranks, and bandwidths can be compared with those of nccl-tests.
 """
 
 from __future__ import annotations
@@ -17,22 +17,17 @@ from frtop_probe import wire
 
 _BITS: Final = re.compile(r"(?:bfloat|float|uint|int|complex|qint|quint)(\d+)")
 _MOST: Final = 2**62
-"""More than any memory: a size beyond it is nonsense from a broken ring."""
+"""More than any memory: a larger size is garbage from a broken ring."""
 JOINING: Final = ("all_gather", "gather")
-"""Kinds whose output is the buffer of all ranks; each gives its part of it."""
+"""Kinds whose output is the buffer of all ranks; each rank gives a part."""
 SPLITTING: Final = ("reduce_scatter", "scatter")
-"""Kinds whose input is the buffer of all ranks; each gets its part of it."""
+"""Kinds whose input is the buffer of all ranks; each rank gets a part."""
 WITHOUT_DATA: Final = ("barrier", "monitored_barrier")
 """Their tensor is a dummy that selects the device."""
 
 
 def op_bytes(signature: wire.Signature, members: int) -> int | None:
-    """The bytes of an op; None where its sizes are not known.
-
-    Args:
-        signature: of the op.
-        members: ranks of its group; 0: not known.
-    """
+    """Returns the bytes of an op in a group of `members` ranks (0: unknown); None if unknown."""
     kind = signature.kind
     if kind in WITHOUT_DATA:
         return 0
@@ -45,7 +40,7 @@ def op_bytes(signature: wire.Signature, members: int) -> int | None:
 
 
 def tensor_bytes(specs: Iterable[wire.TensorSpec] | None) -> int | None:
-    """Bytes of all these tensors together; None where a dtype or shape is not known."""
+    """Returns the bytes of all tensors together; None if a dtype or shape is unknown."""
     if specs is None:
         return None
     total = 0
@@ -60,7 +55,7 @@ def tensor_bytes(specs: Iterable[wire.TensorSpec] | None) -> int | None:
 
 
 def _times(part: int | None, members: int) -> int | None:
-    """The size of the buffer of all ranks, if each has a part of this size."""
+    """Returns the size of the buffer of all ranks, if each has a part of this size."""
     if part is None or not members:
         return part if not part else None
     return min(part * members, _MOST)
@@ -68,7 +63,7 @@ def _times(part: int | None, members: int) -> int | None:
 
 @lru_cache(maxsize=256)
 def _element_bytes(dtype: str) -> int | None:
-    """Bytes of one element; None for dtypes that are not known, or of less than a byte."""
+    """Returns the bytes of one element; None for unknown dtypes, or less than a byte."""
     if dtype == "bool":
         return 1
     found = _BITS.match(dtype)

@@ -1,4 +1,4 @@
-"""From ops as objects, as files and torch's Flight Recorder have them, to `OpFields`."""
+"""Converts ops of files and of torch's Flight Recorder to `OpFields`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fields_of(
     sites: SiteTable,
     members: Callable[[int], int],
 ) -> OpFields:
-    """Ops in the order of their issue; pseudo-ops, and those of unknown time, are left out.
+    """Returns ops in the order of their issue, without pseudo-ops and those of unknown time.
 
     Args:
         ops: in any order.

@@ -1,4 +1,4 @@
-"""Builds the statistics of one rank, as far as they were asked for."""
+"""Builds the requested statistics of one rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frtop_probe.statistics.steps import StepSplitter
 
 
 class Window(NamedTuple):
-    """A time span in ns, and how much of it is wanted."""
+    """A time span in ns, and what is wanted of it."""
 
     since_ns: int
     until_ns: int
@@ -26,14 +26,14 @@ class RankSummary:
     """Takes the ops of one rank, oldest first, and makes its `wire.RankStatistics`."""
 
     def __init__(self, window: Window, now_ns: int) -> None:
-        """Args: now_ns: until then an op is pending that has not ended."""
+        """An op that has not ended is pending until `now_ns`."""
         self.window = window
         self.table = RankCalls()
         self.splitter = StepSplitter(now_ns)
         self._sampler = Sampler(window.samples) if window.samples else None
 
     def add(self, ops: OpFields) -> None:
-        """Adds ops. Those from before the window only matter for its first step."""
+        """Adds ops. Those from before the window matter only for its first step."""
         self.add_to_steps(ops)
         inside = within(ops, self.window.since_ns, self.window.until_ns)
         if inside.issued:
@@ -49,8 +49,8 @@ class RankSummary:
 
         Args:
             ops: at least one.
-            resolve: gives the class of the op at a place with line and size, where `ops` has
-                classes without them because nobody asks for `calls`.
+            resolve: returns the class of the op at a place with line and size, if `ops` has classes
+                without them because `calls` were not requested.
         """
         if self.window.calls:
             self.table.count(ops)
@@ -83,7 +83,7 @@ class RankSummary:
 
 
 def within(ops: OpFields, since_ns: int, until_ns: int) -> OpFields:
-    """Those of the ops that were issued from `since_ns` to before `until_ns`."""
+    """Returns the ops that were issued from `since_ns` to before `until_ns`."""
     issued = ops.issued
     if not issued or (min(issued) >= since_ns and max(issued) < until_ns):
         return ops

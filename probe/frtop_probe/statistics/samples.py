@@ -1,8 +1,8 @@
-"""Chooses ops of each group, so that all its ranks tell of the same ones.
+"""Samples ops of each group, so that all its ranks report the same ones.
 
-One in `stride`, a power of two, is chosen by its number alone. Ranks with about as many ops choose
-the same stride; otherwise both choose the ops of the larger one. The sample is not every n-th op: a
-program issues the same few ops in each step, so most of its lines would never be in it.
+One op in `stride`, a power of two, is chosen by its number alone. Ranks with about as many ops use
+the same stride; otherwise both have the ops of the larger stride. The sample is not every n-th op:
+a program issues the same few ops in each step, so most of its lines would never be in the sample.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from frtop_probe.history_columns import pack
 from frtop_probe.statistics.calls import OpClass, OpFields
 
 MAX_SAMPLES: Final = 4096
-"""Ops of one group of one rank, whatever is asked for."""
+"""Most ops of one group of one rank, whatever is requested."""
 _WORD: Final = 2**32
 _PLACES: Final = 2**16 - 1
 _Sample = tuple[int, int, int, int, int]
-"""Number, issued, took as on the wire, bytes, row of the call."""
+"""Number, issue time, duration as on the wire, bytes, row of the call."""
 
 
 @cache
 def _mixed() -> Sequence[int]:
-    """By the last 16 bits of a number, a value below 2**32 that has nothing to do with it.
+    """Returns pseudo-random values below 2**32 by the last 16 bits of a number.
 
-    A look-up costs a quarter of what the mixing does, and agents do it for every op.
+    A look-up costs a quarter of the computation, and agents do it for every op.
     """
     values = array("I")
     for number in range(_PLACES + 1):
@@ -51,11 +51,11 @@ class Sampler:
         """Keeps at most `most` ops of each group, spread evenly."""
         self._most = max(1, min(most, MAX_SAMPLES))
         self._limits: defaultdict[int, int] = defaultdict(lambda: _WORD)
-        """By group: 2**32 divided by its stride."""
+        """2**32 divided by the stride, by group."""
         self._samples: defaultdict[int, list[_Sample]] = defaultdict(list)
 
     def add(self, ops: OpFields, resolve: Callable[[int], OpClass] | None = None) -> None:
-        """Adds ops; `resolve` gives the full class of the one at a place, see `RankSummary`."""
+        """Adds ops; `resolve` returns the full class of the op at a place, see `RankSummary`."""
         limits, mixed = self._limits, _mixed()
         chosen = [
             place
@@ -69,7 +69,7 @@ class Sampler:
                 self._put(full, number, ops.issued[place], ops.took[place])
 
     def _put(self, one: OpClass, number: int, issued: int, took: int) -> None:
-        """Adds an op; drops every other one where there are too many."""
+        """Adds an op; if there are too many, drops every other one."""
         group, limits, mixed = one.group, self._limits, _mixed()
         samples = self._samples[group]
         samples.append((number, issued, _as_sent(one, took), one.size, one.call))
@@ -79,11 +79,11 @@ class Sampler:
 
     @property
     def calls(self) -> list[int]:
-        """Rows that the samples are of."""
+        """Returns the rows of the samples."""
         return list({sample[4] for samples in self._samples.values() for sample in samples})
 
     def build(self, places: list[int]) -> tuple[wire.SampledOps, ...]:
-        """Returns what is sent; `places` are the places of the rows that are sent."""
+        """Returns the samples to send; `places` are the places of the rows that are sent."""
         found = []
         for group, samples in self._samples.items():
             if not samples:
@@ -105,7 +105,7 @@ class Sampler:
 
 
 def _as_sent(one: OpClass, took: int) -> int:
-    """How long an op took, as `wire.SampledOps` has it."""
+    """Returns how long an op took, as in `wire.SampledOps`."""
     if took > 0 and one.exact:
         return took
     if took > 0 and one.late:

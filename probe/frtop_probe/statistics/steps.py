@@ -1,7 +1,7 @@
 """Splits the training steps of a rank: data, communication, phases.
 
-A step lasts from the end of the one before to its own end. How much of it communication took is
-known between two bounds: what kept the thread that steps for certain, and how long any op was
+A step lasts from the end of the previous one to its own end. The share of communication is known
+between two bounds: how long it certainly blocked the thread that steps, and how long any op was
 pending at all.
 """
 
@@ -34,7 +34,7 @@ class StepSplitter:
     """Takes the ops and marks of one rank, in any order, and splits its steps."""
 
     def __init__(self, now_ns: int) -> None:
-        """Args: now_ns: until then an op is pending that has not ended."""
+        """An op that has not ended is pending until `now_ns`."""
         self._now = now_ns
         self._ends: list[StepEnd] = []
         self._spans: defaultdict[str, list[Interval]] = defaultdict(list)
@@ -72,7 +72,7 @@ class StepSplitter:
                 blocked[ops.thread[place]].append((end - waited, end))
 
     def build(self, since_ns: int, until_ns: int, most: int) -> wire.StepTimes | None:
-        """The newest `most` steps that ended within the window; None of a rank without any."""
+        """Returns the newest `most` steps that ended within the window; None without any."""
         ends = sorted(self._ends, key=lambda end: end.at_ns)
         steps = [
             (before.at_ns, end)
@@ -107,11 +107,9 @@ class StepSplitter:
 
 
 def overlaps(bounds: Sequence[Interval], intervals: Iterable[Interval]) -> list[int]:
-    """How much of each of `bounds` the intervals cover together, in ns.
+    """Returns how much of each of `bounds` the intervals cover together, in ns.
 
-    Args:
-        bounds: one after the other, none overlaps another.
-        intervals: in any order, and they may overlap.
+    Bounds are in order and do not overlap; intervals may be in any order and overlap.
     """
     found, place, count = [0] * len(bounds), 0, len(bounds)
     for begin, end in _joined(intervals):

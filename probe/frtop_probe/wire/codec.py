@@ -25,10 +25,10 @@ _ANY_BYTES: Final = 8 * 1024 * 1024
 """Bytes of a message that may be arbitrary data, such as those of a tensor."""
 _ARRAYS: Final = bytes((*range(0x90, 0xA0), 0xDC, 0xDD))
 _VALUES: Final = bytes((*range(0xA0, 0xC0), *range(0xC4, 0xD4), *range(0xD9, 0xDC)))
-"""How msgpack begins an array; a text, and a number that does not fit into its first byte."""
+"""First bytes in msgpack of an array; and of a text, or a number that needs more bytes."""
 
 MAX_OF_RANK: Final = 8 * 1024 * 1024
-"""Bytes of an update about one rank: more than the largest ring can tell."""
+"""Most bytes of an update about one rank: more than the largest ring can hold."""
 
 Message = TypeVar("Message")
 
@@ -62,7 +62,7 @@ def _responses() -> msgspec.msgpack.Decoder[Response]:
 
 
 def _of_any(kinds: tuple[type[Any], ...]) -> msgspec.msgpack.Decoder[Any]:
-    # They are known only when the program runs, so a type checker has no part in it.
+    # They are known only at run time, so a type checker cannot check this.
     return msgspec.msgpack.Decoder(Union.__getitem__(kinds))
 
 
@@ -140,5 +140,5 @@ def _decode(decoder: msgspec.msgpack.Decoder[Message], data: bytes) -> Message:
 
 
 def _count(data: bytes, wanted: bytes) -> int:
-    """How many bytes of these there are: at least as many as objects that begin with one."""
+    """Returns how many of these bytes occur: no fewer than objects that begin with one."""
     return len(data) - len(data.translate(None, wanted))

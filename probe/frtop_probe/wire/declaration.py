@@ -1,8 +1,8 @@
-"""What a request is: declared once, by a class, and followed by all that carry it.
+"""How a request is declared: once, by a class.
 
-A class has the fields of the request, and says as class variables what agent, rank and operator
-need to know: the type of its answer, whether it acts, whether the rank itself answers, how long
-that may take, whether it is sent again. Dispatch, rights, refusals, time-outs and retries follow.
+The class has the fields of the request. Its class variables say what agent, rank and operator need
+to know: the type of its answer, whether it acts, whether the rank itself answers, how long that may
+take, whether it is sent again. Dispatch, rights, refusals, time-outs and retries follow from them.
 The name of the class is its name everywhere: on the wire, in the tables of handlers of a rank and
 of an agent, and where an operator asks (`source.do`). A feature declares its own in its `messages`.
 """
@@ -41,11 +41,11 @@ class Request(Struct, frozen=True, array_like=True, tag=True):
     """It makes a rank work or stand still, or shows data: refused to those who may only read, and
     written to the agent's log. Requests that only read say so."""
     once: ClassVar[bool] = False
-    """It may have been carried out although no answer came, so it is never sent again by itself."""
+    """It may have been carried out although no answer came, so it is not retried automatically."""
     timeout_s: ClassVar[float] = 8.0
     """How long an operator waits. An agent gives a rank 2 s; the rest is for the network."""
     at_once: ClassVar[int] = 4
-    """How many are under way at a host, from one operator: an agent refuses more than 4."""
+    """How many one operator has under way at a host: an agent refuses more than 4."""
 
     id: Int = 0
 
@@ -65,22 +65,22 @@ class RankRequest(Request, frozen=True, array_like=True, tag=True):
     """Asks about one rank of the host, by the agent's key of it."""
 
     in_rank: ClassVar[bool] = False
-    """The rank's recorder answers: the agent passes it on, by the names of its fields."""
+    """The rank's recorder answers: the agent passes the request on, by the names of its fields."""
     needs_recorder: ClassVar[bool] = False
-    """An agent answers, and only of a rank with a recorder."""
+    """The agent answers, but only about a rank with a recorder."""
     most_ranks: ClassVar[int] = 4096
     """How many are asked at a time, on all hosts together."""
     needs_life: ClassVar[bool] = False
     """A process that has ended cannot answer."""
     in_capture: ClassVar[bool] = False
-    """A capture has its answers, of ranks that wait in an op."""
+    """A capture has its answers from ranks that wait in an op."""
     nothing: ClassVar[str] = ""
-    """What a person reads where the rank has nothing to answer with ("none")."""
+    """What a person reads if the rank has nothing to answer ("none")."""
 
     key: Int = 0
 
     def unanswered(self, host: str, error: str, text: str) -> Response:
-        """An answer that says why there is none, in the place of one."""
+        """Makes an answer that only says why there is none."""
         said: dict[str, Any] = {"id": self.id, "host": host, "key": self.key, "at_ns": 0}
         said |= {"error": error, "help": text}
         names = self.answer.__struct_fields__
@@ -88,7 +88,7 @@ class RankRequest(Request, frozen=True, array_like=True, tag=True):
 
     @classmethod
     def for_capture(cls, key: int, *, devices: bool) -> RankRequest:  # noqa: ARG003
-        """What a capture asks a rank; with `devices`, on behalf of a person."""
+        """Makes the request of a capture; with `devices`, on behalf of a person."""
         return cls(key=key)
 
 

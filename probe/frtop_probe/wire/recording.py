@@ -1,4 +1,4 @@
-"""What a rank records beside its ops, changed while it runs."""
+"""The request that changes what a rank records while it runs."""
 
 from __future__ import annotations
 

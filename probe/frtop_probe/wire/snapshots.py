@@ -17,7 +17,7 @@ class Process(Struct, frozen=True, array_like=True):
     target of its current read, write or similar call, `cpu_ns` user + system of all threads,
     `io_bytes` read + written (-1 unreadable), `rss` bytes. `ready_ns` is how long the main thread
     ran or was ready to run, up to its last turn (-1 unreadable). `exit_status` is that of a process
-    that has ended, as waitpid(2) tells it (-1: it lives, or it is unreadable).
+    that has ended, as in waitpid(2) (-1: it lives, or it is unreadable).
     """
 
     pid: Int
@@ -37,14 +37,13 @@ class Process(Struct, frozen=True, array_like=True):
 
 
 class ThreadWait(Struct, frozen=True, array_like=True):
-    """What a thread waits for that other threads of its process have to do (or children).
+    """What a thread waits for other threads of its process (or children) to do.
 
     `kind` is one of "thread" (its end), "future", "lock", "queue", "full queue", "tasks of a
-    queue", "semaphore", "event" (or a condition, a barrier), and of children "pool", "child's
-    queue", "child's full queue". `threads` are the pthread handles of those that it is for: the
-    thread that is joined; those inside of `with` of that lock, or after its `acquire()`; those that
-    have the object at hand; of a future, those of executors that have work. Empty where nothing
-    tells them.
+    queue", "semaphore", "event" (or a condition, a barrier), and for children "pool", "child's
+    queue", "child's full queue". `threads` are the pthread handles of the threads that it waits
+    for: the joined one; those inside `with` of that lock, or after its `acquire()`; those that have
+    the object in a variable; for a future, executor threads that have work. Empty where unknown.
     """
 
     kind: str
@@ -54,7 +53,7 @@ class ThreadWait(Struct, frozen=True, array_like=True):
 class ThreadStack(Struct, frozen=True, array_like=True):
     """One thread of a dump. `ident` is the pthread handle, `tid` the native thread id.
 
-    `wait` is told only where the local variables of the library's frames could be read.
+    `wait` is known only where the local variables of the library's frames could be read.
     """
 
     ident: Int
@@ -93,7 +92,7 @@ class DeadConnection(Struct, frozen=True, array_like=True):
 
 
 class EndedChild(Struct, frozen=True, array_like=True):
-    """A child that a rank had for a while, and that has ended; `at_ns` is when it was missed."""
+    """A child of a rank that lived for a while and ended; `at_ns` is when that was noticed."""
 
     pid: Int
     name: str

@@ -1,8 +1,8 @@
 """What ranks did within a window of time: calls, sampled ops, steps.
 
-An agent computes it where the rings are, when it is asked. Of sums and histograms of several ranks
-and hosts the sum is right; sampled ops are chosen by their number alone, so that ranks and hosts
-tell of the same ops without having spoken (`frtop_probe.statistics.samples`).
+An agent computes them where the rings are, on request. Sums and histograms of ranks and hosts can
+be added. Sampled ops are chosen by their number alone, so that ranks and hosts report the same ops
+without coordination (`frtop_probe.statistics.samples`).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class ModuleStatistics(Struct, frozen=True, array_like=True):
 class SampledOps(Struct, frozen=True, array_like=True):
     """Collectives of one group that a rank issued, by field, oldest first.
 
-    One in `stride` is told, a power of two. `call` is an index into `RankStatistics.calls` from 1.
-    `took_ns` is 0 while pending, negative where the end is an upper bound, or unknown (-1).
+    One in `stride`, a power of two, is reported. `call` is an index into `RankStatistics.calls`
+    from 1. `took_ns` is 0 while pending, negative where the end is an upper bound, or unknown (-1).
     """
 
     group: Int
@@ -81,12 +81,12 @@ class SampledOps(Struct, frozen=True, array_like=True):
 class StepTimes(Struct, frozen=True, array_like=True):
     """Training steps of a rank that ended within the window, by field, oldest first.
 
-    A step lasts from the end of the one before to its own end. Of each step: `took_ns`, then how
-    long the rank was inside DataLoader fetches, how long the thread that steps was kept by
-    communication for certain (`blocked_ns`: calls and waits that do not return before the op is
-    over), how long any op was pending at all (`pending_ns`, so exposed communication is between the
-    two), and forward, backward and optimizer where they are recorded (else 0, see `phases`).
-    `samples` is what the job said of it, 0 for nothing.
+    A step lasts from the end of the previous one to its own end. For each step: `took_ns`, then how
+    long the rank was inside DataLoader fetches, how long communication certainly blocked the thread
+    that steps (`blocked_ns`: calls and waits that do not return before the op is over), how long
+    any op was pending at all (`pending_ns`; exposed communication is between the two), and forward,
+    backward and optimizer where they are recorded (else 0, see `phases`). `samples` is what the job
+    reported, 0 for nothing.
     """
 
     number: HistoryColumn
@@ -105,10 +105,10 @@ class StepTimes(Struct, frozen=True, array_like=True):
 
 
 class RankStatistics(Struct, frozen=True, array_like=True):
-    """One rank's part. From `from_ns` on every op of it is counted (its ring has lost older ones).
+    """One rank's part. From `from_ns` on every op is counted (the ring has lost older ones).
 
-    `lost` ops within the window cannot be read. `note` says where the ops come from, and what is
-    not known of them; "": a recorder's ring.
+    `lost` ops within the window cannot be read. `note` says where the ops come from and what is
+    unknown about them; "": a recorder's ring.
     """
 
     key: Int

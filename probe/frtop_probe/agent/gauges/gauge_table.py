@@ -1,4 +1,4 @@
-"""All gauges of a host: numbered, the newest values, what has changed, and ten minutes of them."""
+"""Numbers all gauges of a host, and keeps their newest values, changes and last ten minutes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frtop_probe.history_columns import pack
 
 WINDOW_NS: Final = 600_000_000_000
 MAX_POINTS: Final = 320
-"""Readings that are remembered: ten minutes of one every 2 s, and some more."""
+"""Most readings that are kept: ten minutes at one every 2 s, and some more."""
 MAX_SERIES: Final = 1024
 """1,024 of 320 points are 2.6 MB; a host of eight ranks and GPUs has some 250."""
 UNKNOWN: Final = -1
@@ -68,13 +68,9 @@ class GaugeTable:
         notes: Iterable[str],
         key_of: Callable[[int], int | None],
     ) -> None:
-        """Takes in a reading.
+        """Adds a reading of all present subjects; `notes` are sentences about what is missing.
 
-        Args:
-            at_ns: when it was made, by the monotonic clock.
-            readings: all subjects that there are now.
-            notes: what there is not, in sentences.
-            key_of: the key of the rank with a pid, None for a process that is none.
+        `key_of` returns the key of the rank with a pid, None for other processes.
         """
         self._at_ns = at_ns
         self._notes = tuple(dict.fromkeys(filter(None, notes)))
@@ -132,15 +128,13 @@ class GaugeTable:
         )
 
     def answer(self, request: wire.GaugeHistoryRequest) -> wire.GaugeHistory:
-        """What was asked for of the last ten minutes."""
+        """Answers a request for the last ten minutes."""
         return self.history(frozenset(request.gauges), max(0, request.points))
 
     def history(self, gauges: Collection[str] = (), points: int = 0) -> wire.GaugeHistory:
-        """The last ten minutes.
+        """Returns the last ten minutes of these gauges, by default of all.
 
-        Args:
-            gauges: names of those that are wanted, none for all.
-            points: how many of each at most, 0 for all; each is then of some readings in a row.
+        Without a limit on `points` (0), each reading is a point; otherwise several in a row are.
         """
         if not self._times:
             return wire.GaugeHistory(notes=self._notes)
@@ -206,13 +200,13 @@ class GaugeTable:
 
 
 def rounded(value: int) -> int:
-    """A value with its first ten binary digits: at most 0.2 % less."""
+    """Keeps the first ten binary digits of a value: it gets at most 0.2 % smaller."""
     more = max(0, value.bit_length() - _BITS)
     return value >> more << more
 
 
 def _thinned(points: array[int], step: int, gauge: str) -> list[int]:
-    """One value for each `step` points: their mean, or for counts the last one."""
+    """Returns one value for each `step` points: their mean, or the last one of a count."""
     if step == 1:
         return list(points)
     found = []

@@ -1,7 +1,7 @@
 """Reads the gauges of the GPUs that ranks use, while somebody looks or a black box may be written.
 
-A host without NVIDIA's driver costs one look at a file every few seconds; a host whose ranks have
-no GPU open one at their descriptors. Every call of NVML is made by a child (`gauges`).
+On a host without NVIDIA's driver this costs one look at a file every few seconds; on a host whose
+ranks have no GPU open, one look at their descriptors. A child (`gauges`) makes every call of NVML.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from frtop_probe.proc.pausing_child import PausingChild
 
 PERIOD_S: Final = 2.0
 LIST_READINGS: Final = 6
-"""NVML is asked for processes with every sixth reading, and when a rank has opened a device."""
+"""Every sixth reading asks NVML for processes, and one after a rank has opened a device."""
 SEARCH_S: Final = 6.0
-"""Between two looks at the descriptors of a rank that had no GPU open."""
+"""Pause between two looks at the descriptors of a rank that had no GPU open."""
 INTEREST_S: Final = 30.0
-"""As `unprepared.watch.INTEREST_S`."""
+"""Like `unprepared.watch.INTEREST_S`."""
 DID_NOT_RETURN: Final = "NVML does not answer: a call of it hangs in the driver"
 NO_ANSWER: Final = "the program that reads NVML ends or does not start"
 SAMPLES: Final = 6
-"""Sent each time: what lasts over all of them is no accident of one sample."""
+"""Samples that are sent each time: what lasts over all of them is not an accident."""
 GAP_NS: Final = 15_000_000_000
-"""Samples on both sides of a longer pause show nothing that lasted: nobody looked in between."""
+"""Samples on both sides of a longer pause do not show that something lasted in between."""
 
 
 class GpuWatch:
@@ -76,11 +76,11 @@ class GpuWatch:
         self._search_at = 0.0
         self._until_list = 0
         self.subjects: tuple[SubjectReading, ...] = ()
-        """The GPUs of the last reading, where there was one."""
+        """The GPUs of the last reading, if any."""
         self.memory: dict[int, int] = {}
-        """By pid of a rank, the bytes that it has on its GPUs, where that is known."""
+        """Bytes of a rank on its GPUs, by pid, where known."""
         self.note = ""
-        """Why there are none."""
+        """Why there are no gauges, or ""."""
 
     async def run(self) -> None:
         """Works until it is cancelled."""
@@ -126,7 +126,7 @@ class GpuWatch:
         return list(self._tracker.ranks.values())
 
     def _ranks_with_gpus(self, now: float) -> list[TrackedRank]:
-        """Living ranks that have a device open; where nobody may look, the driver counts."""
+        """Returns living ranks with an open device; where we may not look, NVML's list decides."""
         if not has_driver(self._devices):
             return []
         living = {(rank.pid, rank.start_ticks): rank for rank in self._all() if rank.lives}
@@ -153,7 +153,7 @@ class GpuWatch:
         )
 
     def _users(self) -> dict[int, list[int]]:
-        """By GPU, the pids of its ranks."""
+        """Returns the pids of ranks by GPU."""
         users: dict[int, list[int]] = {}
         for pid, indices in self._mine.items():
             for index in indices:
@@ -189,7 +189,7 @@ class GpuWorker(PausingChild):
 
 @dataclass(slots=True)
 class _Window:
-    """What is remembered of one GPU. Its list of processes is read less often than the rest."""
+    """The samples of one GPU. Its list of processes is read less often than the rest."""
 
     gpu: GpuReading
     samples: deque[wire.GpuSample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
@@ -199,13 +199,13 @@ class _Window:
 
 
 class GpuWindows:
-    """The GPUs of one host, as far as readings have shown them."""
+    """The GPUs of one host, from the readings so far."""
 
     def __init__(self) -> None:
         self._windows: dict[int, _Window] = {}
 
     def add(self, reading: GpusReading, *, processes: bool) -> None:
-        """Takes in a reading; with `processes` one that has asked for them."""
+        """Adds a reading; `processes`: one that asked for processes."""
         for gpu in reading.gpus:
             window = self._windows.get(gpu.index)
             if window is None or (gpu.uuid and gpu.uuid != window.gpu.uuid):
@@ -220,12 +220,12 @@ class GpuWindows:
 
     @property
     def listed(self) -> dict[int, tuple[int, ...] | None]:
-        """By index, the pids of NVML's last list; None where it had none."""
+        """Pids in NVML's last list, by index of the GPU; None where it has no list."""
         return {index: window.pids for index, window in self._windows.items()}
 
     @property
     def memory(self) -> dict[int, int]:
-        """By pid, the bytes that it has on all GPUs together, by the last lists of processes."""
+        """Bytes on all GPUs together, by pid, from the last lists of processes."""
         found: dict[int, int] = {}
         for window in self._windows.values():
             for pid, size in zip(window.pids or (), window.pid_bytes, strict=False):
@@ -254,11 +254,7 @@ class GpuWindows:
         )
 
     def subjects(self, users: Mapping[int, Collection[int]]) -> tuple[SubjectReading, ...]:
-        """All GPUs as subjects of gauges.
-
-        Args:
-            users: by index, the pids of the ranks that are known to be on it.
-        """
+        """Returns all GPUs as subjects of gauges; `users` are pids of ranks by index of the GPU."""
         return tuple(
             _subject(window, tuple(users.get(index, ())))
             for index, window in sorted(self._windows.items())

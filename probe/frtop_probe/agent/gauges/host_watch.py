@@ -1,7 +1,7 @@
 """Reads the gauges of the host while there are ranks: often while somebody looks, else seldom.
 
-All reading is done by a child (`gauges.host`), which may be left behind; GPUs come from
-`gauge_watch`. Without ranks there is no child.
+A child (`gauges.host`), which may be left behind, reads everything but GPUs, which come from
+`gpu_watch`. Without ranks there is no child.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from frtop_probe.gauges.readings import HostReading, SubjectReading, host_readin
 from frtop_probe.proc.pausing_child import PausingChild
 
 IDLE_PERIOD_S: Final = 10.0
-"""While nobody looks: so a screen that opens later sees the past."""
+"""Pause while nobody looks. So a screen that opens later sees the past."""
 _STEP_S: Final = 0.5
 HANGS: Final = "the program that reads the host's gauges does not answer"
 FAILS: Final = "the program that reads the host's gauges ends or does not start"
@@ -66,7 +66,7 @@ class HostWatch:
             await self._worker.close()
 
     def _with_memory(self, subject: SubjectReading) -> SubjectReading:
-        """Adds a rank's memory on its GPUs, which the driver tells without asking the rank."""
+        """Adds a rank's memory on its GPUs, which the driver knows without asking the rank."""
         size = self._gpus.memory.get(subject.pids[0]) if subject.kind == "rank" else None
         if size is None:
             return subject
@@ -97,11 +97,7 @@ class HostWorker(PausingChild):
     fails = FAILS
 
     async def read(self, pids: Iterable[int]) -> HostReading:
-        """Reads all sources; a note says what is wrong with the child.
-
-        Args:
-            pids: of the ranks; each is read with its children.
-        """
+        """Reads all sources, and these ranks with their children; notes problems of the child."""
         reading = await self.ask({"pids": list(pids)}, host_reading_from)
         if reading is None:
             return HostReading(time.monotonic_ns(), notes=(self._problem,))

@@ -1,9 +1,9 @@
-"""What torch's Flight Recorder kept of one unprepared rank, as last read.
+"""Keeps what torch's Flight Recorder had about one unprepared rank when it was last read.
 
-Nothing is read here: `UnpreparedWatch` reads a ring when somebody asks, and hands the look over.
-The recorder keeps kinds, dtypes and shapes of what was issued, when, and whether it is over. It
-keeps no reduce op, root or splits, and no end, except for NCCL, to a tenth of a second. Kinds are
-named as in dumps: they cannot be compared with those of the c10d state.
+`UnpreparedWatch` reads a ring when somebody asks, and hands it over. The Flight Recorder has kinds,
+dtypes and shapes of ops, when they were issued, and whether they are over. It has no reduce op,
+root or splits, and no end, except for NCCL, to a tenth of a second. Its kinds have other names than
+those in the c10d state, so the two cannot be compared.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from frtop_probe.unprepared.model import Backend, FlightRing, RingEntry
 from frtop_probe.unprepared.worker import Look
 
 MAX_OPS: Final = 4096
-"""Ops of one rank. The ring has 2,000 by default."""
+"""Most ops of one rank. The ring has 2,000 by default."""
 _MOST_UNNUMBERED: Final = 512
-"""Ops that are read again because their numbers could not be compared; some never can be."""
+"""Most ops that are read again because their numbers could not be compared; some never can."""
 MISSING: Final = "reduce ops, roots and durations are not in it; ages are since the call"
 MISSING_OF_GLOO: Final = f"messages, {MISSING}"
 
 GroupIds = Mapping[tuple[str, str], int]
 """The rank's own numbers of its groups, by name and kind of backend."""
 _MAX_IDENT: Final = (1 << 63) - 1
-"""A pthread handle, as far as it fits where ops are kept."""
+"""The bits of a pthread handle that fit where ops are kept."""
 OLDEST: Final = -(1 << 40)
-"""Sequence of the first entry: all ops of rings come before those of the c10d state."""
+"""Sequence number of the first entry: ops of rings come before those of the c10d state."""
 _DEVICE: Final = {"gloo": "cpu", "nccl": "cuda"}
 _NCCL: Final = "nccl"
 Value = TypeVar("Value")
 _P2P: Final = int(Flag.P2P)
 _UNTRACKED: Final = int(Flag.UNTRACKED)
 _DROPPED: Final = 1024
-"""Signatures or lines that no op has any more, beyond which the tables are made anew."""
+"""If more signatures or lines are unused, the tables are rebuilt."""
 
 
 class FlightHistory:
-    """The ops as of the last read, and sums over those that were new in it."""
+    """The ops of the last read, and sums over the new ones."""
 
     def __init__(self) -> None:
         self._ops = OpTable(MAX_OPS)
@@ -64,13 +64,12 @@ class FlightHistory:
 
     @property
     def ops(self) -> tuple[wire.Op, ...]:
-        """All of them, oldest first."""
         return self._ops.ops()
 
     def take(
         self, look: Look, ids: GroupIds, at_ns: int, wall_offset_ns: int
     ) -> tuple[wire.BlockSums, ...]:
-        """Takes in a look with rings, and returns the sums over what is new in it.
+        """Adds a look with rings, and returns the sums over its new ops.
 
         Args:
             look: with the state of c10d before and after the rings.
@@ -82,7 +81,7 @@ class FlightHistory:
         rings = [ring for ring in look.rings if ring.recorded and not ring.reason]
         if not rings:
             self.note = _why_none(look)
-            return ()  # what an earlier read has shown is still true
+            return ()  # an earlier read is still true
         known = _known_groups(look, ids)
         ops: list[wire.Op] = []
         for ring in rings:
@@ -95,7 +94,7 @@ class FlightHistory:
         return tuple(self._sums(backends))
 
     def since(self) -> dict[str, int]:
-        """By kind of ring, the id of the first entry that is new, was not over, or not numbered."""
+        """Returns the first entry that is new, was not over, or not numbered, by kind of ring."""
         since = dict(self._recorded)
         for back, op in enumerate(self._ops.newest_first()):
             unnumbered = not op.group and not op.p2p and back < _MOST_UNNUMBERED
@@ -140,7 +139,7 @@ class FlightHistory:
             if group not in backends:
                 continue
             builder = self._builders.get(group)
-            if builder is None or newest[group] < builder.end - 1:  # or made anew
+            if builder is None or newest[group] < builder.end - 1:  # or it was made again
                 builder = self._builders[group] = BlockBuilder(group, number)
             if number < builder.end:
                 continue
@@ -178,7 +177,7 @@ def _described(ring: FlightRing, known: int) -> str:
 
 
 def _why_none(look: Look) -> str:
-    """Says why there is no history, and what to do next time."""
+    """Returns why there is no history, and what to do next time."""
     reasons = [look.reason] if look.reason else [ring.reason for ring in look.rings if ring.reason]
     if not reasons:
         return "Flight Recorder: no op yet"
@@ -235,7 +234,7 @@ def ops_of(
 
 
 def entry_of(op: wire.Op) -> tuple[str, int]:
-    """Kind of ring and id of the entry that an op is of."""
+    """Returns the kind of ring and the id of an op's entry."""
     number, is_nccl = divmod(op.sequence - OLDEST, 2)
     return (_NCCL if is_nccl else GLOO), number
 
@@ -248,7 +247,7 @@ def _op(
     wall_offset_ns: int,
 ) -> wire.Op:
     issued_ns = max(1, entry.created_ns - wall_offset_ns)
-    # Of NCCL's times only those of retired entries are true: events are used again.
+    # Only times of retired entries of NCCL are true, because it reuses events.
     ended_ns = entry.completed_ns - wall_offset_ns if entry.retired and entry.completed_ns else 0
     timed = ended_ns > issued_ns
     return wire.Op(
@@ -292,13 +291,13 @@ def _specs(
 
 
 def _coalesced(entries: Iterable[RingEntry]) -> frozenset[tuple[str, int]]:
-    """Group and number that several ops share."""
+    """Returns groups and numbers that several ops share."""
     counts = Counter((one.group, one.number) for one in entries if not one.is_p2p)
     return frozenset(key for key, count in counts.items() if count > 1)
 
 
 def _comparable(ring: FlightRing, groups: Mapping[str, KnownGroup]) -> frozenset[int]:
-    """Ids of the collectives whose numbers are c10d's, and so comparable between ranks.
+    """Returns ids of the collectives whose numbers are c10d's, and so comparable between ranks.
 
     That holds for the newest one of a group and for those before it without a gap. Older ones may
     belong to a destroyed group of the same name.
@@ -320,11 +319,11 @@ def _comparable(ring: FlightRing, groups: Mapping[str, KnownGroup]) -> frozenset
 
 
 def _is_aligned(kind: str, entry: RingEntry, known: KnownGroup) -> bool:
-    """Whether the newest entry of a group has the number that c10d gives it.
+    """Returns whether the newest entry of a group has its number in c10d.
 
     While the group stands still, it must be the last one in c10d. While it moves, gloo's
-    counter of all ops (`op_id` of an entry) must run ahead of the number as it does in c10d,
-    by the messages, which are in no ring. DETAIL's helper has entries of its own.
+    counter of all ops (`op_id` of an entry) must be ahead of the number by as much as in c10d: by
+    the messages, which are in no ring. DETAIL's helper has its own entries.
     """
     before, after = number_of(known.before), number_of(known.after)
     if before is None or after is None or known.before.checked or known.after.checked:
@@ -345,7 +344,6 @@ class OpTable:
     """Ops of Flight Recorder rings, ordered by sequence."""
 
     def __init__(self, most: int) -> None:
-        """Is empty, and keeps the newest `most` ops."""
         self._most = most
         self._signatures: _Values[wire.Signature] = _Values()
         self._sites: _Values[wire.Site] = _Values()
@@ -359,7 +357,7 @@ class OpTable:
         return len(self._sequence)
 
     def merge(self, ops: Iterable[wire.Op]) -> None:
-        """Adds what was read now; of ops in both it is the newer knowledge."""
+        """Adds ops, or replaces them by what was read now."""
         fresh = {op.sequence: op for op in ops}
         if not fresh:
             return
@@ -376,7 +374,7 @@ class OpTable:
             self._make_anew()
 
     def ops(self, begin: int = 0, end: int | None = None) -> tuple[wire.Op, ...]:
-        """The ops from place `begin` to `end`; negative ones count from the newest."""
+        """The ops from place `begin` to `end`; negative places count from the newest."""
         return tuple(map(self._op, range(len(self))[begin:end]))
 
     def newest_first(self) -> Iterator[wire.Op]:
@@ -477,7 +475,7 @@ class OpTable:
             del column[begin:]
 
     def _make_anew(self) -> None:
-        """Drops the signatures and lines that no op has any more."""
+        """Drops unused signatures and lines."""
         ops = self.ops()
         self._cut(0)
         self._signatures, self._sites = _Values(), _Values()
@@ -486,7 +484,7 @@ class OpTable:
 
 
 class _Values(Generic[Value]):
-    """Values by their places, from 1; 0 is none."""
+    """Values by place, from 1; 0 is none."""
 
     def __init__(self) -> None:
         self._places: dict[Value, int] = {}
@@ -499,7 +497,7 @@ class _Values(Generic[Value]):
         return iter(self._places)
 
     def place_of(self, value: Value | None) -> int:
-        """The place of a value, which is added if need be."""
+        """Returns the place of a value, adding it if new."""
         if value is None:
             return 0
         place = self._places.setdefault(value, len(self._values))

@@ -1,9 +1,9 @@
-"""The groups of one unprepared rank, look by look: how far they are, what is in progress.
+"""Tracks the groups of one unprepared rank from look to look: progress, and ops in progress.
 
 `UnpreparedGroups` remembers; the functions translate one c10d state into the terms of the wire.
 
-Times are those of looks: an op is known to be no older than the look before, or, if the first look
-showed it, to have been issued before (`dated` is False).
+Times are those of looks. An op is not older than the look before it was seen; if the first look
+showed it, it was issued at some time before (`dated` is False).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from frtop_probe.unprepared.model import Backend, C10dState, GroupState, Work
 from frtop_probe.unprepared.worker import Look
 
 STALE_NS: Final = 15_000_000_000
-"""For how long the last c10d state counts while no newer one can be read: three
-looks at the slowest. Then ops may be over, and numbers tell nothing any more."""
+"""How long the last c10d state is valid while no newer one can be read: three of the slowest looks.
+After that, ops may be over and numbers outdated."""
 LAG_NS: Final = 2_500_000_000
-"""Two looks and a half: what was read earlier may be over, so it is sent with its time."""
+"""Two and a half looks: an older state may be outdated, so it is sent with its time."""
 MAX_PENDING: Final = 16
-"""Per group."""
+"""Most ops in progress per group."""
 MIN_PACE_NS: Final = 2_000_000_000
 """Two looks: shorter pauses between ops cannot be measured."""
 MAX_GONE: Final = 32
-"""Destroyed groups whose last numbers are known."""
+"""Most destroyed groups whose last numbers are kept."""
 
 _PendingKey = tuple[int, int, str]
-"""Group, number in the c10d state, and kind: what makes an op the same one in the next look."""
+"""Group, number in the c10d state, and kind, by which the next look recognises an op."""
 _GroupKey = tuple[str, tuple[int, ...] | None, str]
-"""Name, members and backend: what makes a group the same one in the next look."""
+"""Name, members and backend, by which the next look recognises a group."""
 KINDS: Final = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce_coalesced",
@@ -51,15 +51,15 @@ KINDS: Final = {
 }
 """Names as users write them, where c10d's `OpType` has another one."""
 GLOO: Final = "gloo"
-"""Backends whose state lists all collectives in progress: all others are over."""
+"""The backend whose state lists all collectives in progress: all others are over."""
 P2P: Final = frozenset({"send", "recv", "recvanysource"})
 _SIZED: Final = frozenset({
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "scatter",
 })  # fmt: skip
-"""Kinds of gloo whose outputs have to be alike on all members: in-place tensors, and lists with
-one for each member. `gather` has outputs at its root only, and `all_to_all` may differ."""
+"""Kinds of gloo whose outputs must agree on all members: in-place tensors, and lists with one for
+each member. `gather` has outputs only at its root, and those of `all_to_all` may differ."""
 _MOST_OUTPUTS: Final = 15
-"""The reader describes no more than one beyond them: longer lists are not whole."""
+"""Most outputs of a complete list: the reader describes only one more."""
 _PORT: Final = re.compile(r"(.+):(\d{1,5})")
 
 
@@ -68,7 +68,7 @@ class UnpreparedGroups:
 
     def __init__(self) -> None:
         self.looks = 0
-        """The groups that were taken in."""
+        """Looks so far."""
         self.known: dict[int, wire.Group] = {}
         self.progress: dict[int, wire.GroupProgress] = {}
         self._ids: dict[_GroupKey, int] = {}
@@ -82,7 +82,7 @@ class UnpreparedGroups:
 
     @property
     def any_lives(self) -> bool:
-        """Whether there is a group that is not destroyed."""
+        """Whether a group exists."""
         return any(not group.gone for group in self.known.values())
 
     @property
@@ -92,7 +92,7 @@ class UnpreparedGroups:
 
     @property
     def moves(self) -> tuple[object, ...]:
-        """A value that changes once any group moves."""
+        """A value that changes when a group moves."""
         counts = tuple((front.number, front.messages) for front in self._fronts.values())
         return (*counts, *self._pending)
 
@@ -111,12 +111,12 @@ class UnpreparedGroups:
         }
 
     def take(self, c10d: C10dState, at_ns: int, begun_ns: int) -> tuple[str, ...]:
-        """Takes in the state of c10d; returns what it does not tell, in words.
+        """Adds the state of c10d; returns what is missing in it, in words.
 
         Args:
             c10d: what was read between `begun_ns` and `at_ns`.
-            at_ns: what is seen for the first time is known since then.
-            begun_ns: what is seen was so then, or later.
+            at_ns: when something new was seen.
+            begun_ns: the state was so then, or later.
         """
         self._untold = []
         self.keep(frozenset(group.name for group in c10d.groups))
@@ -125,13 +125,13 @@ class UnpreparedGroups:
         for group, backend in counted(c10d):
             number = self._id_of(group, backend)
             if self.known[number].exact and not is_exact(backend):
-                continue  # what was counted in the last look cannot be told in this one
+                continue  # this look does not show what the last one counted
             read.add(number)
             self._advance(number, backend, at_ns)
             pending.update(self._pending_of(number, backend, at_ns))
             self.progress[number] = self._progress_of(number, backend, pending)
         self._read_at.update(dict.fromkeys(read, begun_ns))
-        # Of a group that this look could not read, the last one holds for a while.
+        # For a group that this look could not read, the last one is valid for a while.
         unread = {
             key: op
             for key, op in self._pending.items()
@@ -144,7 +144,7 @@ class UnpreparedGroups:
         return tuple(self._untold)
 
     def keep(self, names: frozenset[str]) -> None:
-        """Marks the groups that exist no longer, and forgets those that are gone for longest.
+        """Marks groups that no longer exist, and forgets those that have been gone for longest.
 
         A program may make new ones all day. Nothing is in progress in a group that is gone.
         """
@@ -157,7 +157,7 @@ class UnpreparedGroups:
             return
         self._pending = {key: op for key, op in self._pending.items() if op.group not in lost}
         for group in lost:
-            # At the end: the order of dicts tells for how long groups are gone.
+            # Moved to the end: the dict is in the order in which groups went.
             self.known[group] = structs.replace(self.known.pop(group), gone=True)
         gone = [group for group, known in self.known.items() if known.gone]
         self._forget(set(gone[:-MAX_GONE]))
@@ -169,7 +169,7 @@ class UnpreparedGroups:
         self._ids = {key: group for key, group in self._ids.items() if group not in groups}
 
     def age(self, now_ns: int) -> None:
-        """Adds the time to progress that was not read for a while."""
+        """Adds the time of the last read to outdated progress."""
         for group, read_ns in self._read_at.items():
             shown = self.progress[group]
             late = now_ns - read_ns > LAG_NS and not self.known[group].gone
@@ -177,7 +177,7 @@ class UnpreparedGroups:
                 self.progress[group] = structs.replace(shown, as_of_ns=read_ns)
 
     def forget_pending(self) -> None:
-        """Forgets the ops in progress: nobody knows whether they still are."""
+        """Forgets the ops in progress, which may be over."""
         self._pending = {}
 
     def end(self) -> None:
@@ -191,7 +191,7 @@ class UnpreparedGroups:
             self._newest_id += 1
             number = self._ids[key] = self._newest_id
         known = self.known.get(number)
-        if known is not None and known.gone:  # made anew with the same name and members
+        if known is not None and known.gone:  # created again with the same name and members
             self._fronts.pop(number, None)
             known = None
         exact = is_exact(backend) or (known is not None and known.exact)
@@ -209,7 +209,7 @@ class UnpreparedGroups:
         if number is not None:
             messages = messages_of(backend)
             front = self._fronts.get(group)
-            if front is None or number < front.number:  # made anew with the same name
+            if front is None or number < front.number:  # created again with the same name
                 front = self._fronts[group] = Front(number, messages, at_ns)
             front.advance(number, messages, at_ns)
 
@@ -233,9 +233,9 @@ class UnpreparedGroups:
     def _with_outputs(
         self, key: _PendingKey, op: wire.Op, outputs: tuple[wire.TensorSpec, ...] | None
     ) -> wire.Op:
-        """The op with its output tensors, once two looks have shown the same ones.
+        """Returns the op with its output tensors, once two looks have shown the same ones.
 
-        Memory that was freed while it was read may hold another tensor, and shapes convict.
+        Memory that was freed meanwhile may hold another tensor, and wrong shapes would accuse.
         """
         before, self._outputs[key] = self._outputs.get(key), outputs
         signature = op.signature
@@ -246,7 +246,7 @@ class UnpreparedGroups:
     def _progress_of(
         self, group: int, backend: Backend, pending: Mapping[_PendingKey, wire.Op]
     ) -> wire.GroupProgress:
-        """How far a group is; its last op is over unless it is in progress, or nobody can tell."""
+        """Returns the progress of a group; its last op is over unless in progress or unknown."""
         front = self._fronts[group]
         ops = (op for op in pending.values() if op.group == group and not op.p2p)
         last = next((op for op in ops if op.number == front.number), None)
@@ -277,10 +277,10 @@ class UnpreparedGroups:
 
 @dataclass(slots=True)
 class Front:
-    """How far a group is, and how long its number stood still at most.
+    """The number of a group, and how long it has stood still at most.
 
-    `since_ns` is the look that showed `number` first; `changes` counts later ones, and `ops` what
-    was issued meanwhile.
+    `since_ns` is the look that first showed `number`; `changes` counts later numbers, and `ops` the
+    ops that were issued meanwhile.
     """
 
     number: int
@@ -301,7 +301,7 @@ class Front:
 
 
 def counted(c10d: C10dState) -> Iterator[tuple[GroupState, Backend]]:
-    """Groups with their backends; of several backends those that were used."""
+    """Yields groups with their backends; if a group has several, those that were used."""
     for group in c10d.groups:
         readable = [one for one in group.backends if one.number is not None]
         used = [one for one in readable if one.number] or readable[:1]
@@ -310,7 +310,7 @@ def counted(c10d: C10dState) -> Iterator[tuple[GroupState, Backend]]:
 
 
 def number_of(backend: Backend) -> int | None:
-    """The number of the last op that all members count alike.
+    """Returns the number of the last op, in a count that is the same on all members.
 
     gloo's `number` counts sends and receives, which only two ranks make.
     """
@@ -318,22 +318,22 @@ def number_of(backend: Backend) -> int | None:
 
 
 def is_exact(backend: Backend) -> bool:
-    """Whether `number_of` can be compared between ranks."""
+    """Returns whether `number_of` can be compared between ranks."""
     return backend.collectives is not None or not backend.counts_p2p
 
 
 def messages_of(backend: Backend) -> int:
-    """Sends and receives issued, as far as they can be told from collectives."""
+    """Returns how many sends and receives were issued, as far as they are counted apart."""
     if backend.collectives is not None and backend.number is not None:
         return max(0, backend.number - backend.collectives)
     return backend.p2p_number or 0
 
 
 def numbered_ops(backend: Backend) -> Iterator[tuple[Work, int | None]]:
-    """Ops in progress, oldest first, with their numbers in the count of `number_of`.
+    """Yields ops in progress, oldest first, with their numbers in the count of `number_of`.
 
-    Where messages are counted, too, the number of an op before the last one is known if all that
-    were issued since are still in progress, so that the messages among them can be told.
+    Where that count includes messages, the number of an op is known only if all later ones are
+    still in progress, which shows the messages among them.
     """
     works = sorted(backend.pending, key=lambda work: work.number)
     collectives_after = 0
@@ -354,9 +354,9 @@ def _number_in(backend: Backend, work: Work, after: int, collectives_after: int)
 
 
 def last_op_of(group: int, front: Front, backend: Backend) -> wire.Op:
-    """The newest op of a group where it is in no list of those in progress.
+    """Returns the newest op of a group, if no list of ops in progress has it.
 
-    It is over if such a list has all of them; otherwise nobody can tell.
+    It is over if such a list is complete; otherwise unknown.
     """
     lists_all = backend.kind == GLOO and not backend.reason
     open_too = any(number == front.number for _, number in numbered_ops(backend))
@@ -374,7 +374,7 @@ def last_op_of(group: int, front: Front, backend: Backend) -> wire.Op:
 
 
 def outputs_of(work: Work, kind: str) -> tuple[wire.TensorSpec, ...] | None:
-    """Output tensors of an op, where all members must have the same; None if not known."""
+    """Returns the output tensors of an op if all members must have the same; None if unknown."""
     found = work.outputs
     if kind not in _SIZED or not found or len(found) > _MOST_OUTPUTS:
         return None
@@ -404,7 +404,7 @@ def wire_group(
 
 
 def reasons_of(look: Look) -> Iterator[str]:
-    """What could not be read, for people."""
+    """Yields what could not be read, for people."""
     if look.reason:
         yield look.reason
     if look.c10d is None:
@@ -418,7 +418,7 @@ def reasons_of(look: Look) -> Iterator[str]:
 
 
 def place_of(identity: str) -> tuple[str, int, str]:
-    """Address, port and run id in the words of a world's identity, as far as it has them."""
+    """Returns address, port and run id from a world's identity, as far as it has them."""
     address, port, run_id = "", 0, ""
     words = iter(identity.split())
     for word in words:

@@ -1,4 +1,4 @@
-"""A rank without a recorder: what its process shows from outside, and what changed since.
+"""A rank without a recorder: the state of its process from outside, and its changes.
 
 Its numbers and pending ops come from c10d's state, one look a second (`groups`).
 """
@@ -32,13 +32,13 @@ from frtop_probe.unprepared.model import C10dState
 from frtop_probe.unprepared.worker import Look
 
 MAX_PENDING_OF_RANK: Final = 64
-"""In all its groups."""
+"""Most ops in progress in all its groups."""
 YOUNG_NS: Final = 30_000_000_000
-"""A launcher has started all ranks by then."""
+"""At this age, its launcher has started all ranks."""
 FIRST_READS: Final = 4
-"""How often a caller waits for a ring that was never read: its rank was chosen a moment ago."""
+"""How often a caller waits for a ring that has never been read."""
 NO_GROUPS_YET: Final = frozenset({NO_GROUPS, NO_MODULE})
-"""Reasons why there are no groups, where nothing else is to be said."""
+"""Reasons why there are no groups yet."""
 _NS_PER_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -61,10 +61,10 @@ class UnpreparedRank(TrackedRank):
         self._read_ns = 0
         self.flight = FlightHistory()
         self.read_ring: Callable[[int], Awaitable[None]] | None = None
-        """Reads its Flight Recorder, the newest entries, if that can be done soon."""
+        """Reads the newest entries of its Flight Recorder, if that can be done soon."""
         self.first_seen_ns = time.monotonic_ns()
         self.box_folder: Callable[[], str] | None = None
-        """Where its black box goes, if somebody watches it now."""
+        """Returns where its black box goes, if somebody watches it now."""
         self._blocks: list[wire.BlockSums] = []
 
     @property
@@ -76,9 +76,9 @@ class UnpreparedRank(TrackedRank):
         return self._names
 
     def learn(self, candidate: Candidate, job: FoundJob) -> None:
-        """Takes in what a later search found, which may know what an early one did not.
+        """Adds what a later search found, which may know more.
 
-        A rank that has named its groups keeps its job: a launcher that ended must not move it.
+        A rank with groups keeps its job: a launcher that ended must not move it to another one.
         """
         self._others_ended = candidate.ended > 0
         named = self._candidate.rank is not None or candidate.rank is None
@@ -94,10 +94,10 @@ class UnpreparedRank(TrackedRank):
                 self._identity = self._identify(self._c10d)
 
     def take(self, look: Look, at_ns: int, begun_ns: int = 0) -> None:
-        """Takes in a look that ended at `at_ns` and began at `begun_ns` (monotonic, ns).
+        """Adds a look that ended at `at_ns` and began at `begun_ns` (monotonic, ns).
 
-        A look that could not read c10d's state leaves what the last one showed, and says why. After
-        `STALE_NS` without one, nothing is left that only c10d can tell.
+        If it could not read c10d's state, the last one stays, with the reason. After `STALE_NS`
+        without a new one, everything from c10d is dropped.
         """
         c10d = look.c10d
         replaced = c10d is not None and c10d.start_ticks not in (0, self.start_ticks)
@@ -121,11 +121,11 @@ class UnpreparedRank(TrackedRank):
         self._notes += self._groups.take(c10d, at_ns, begun_ns or at_ns)
 
     def _explained(self, reason: str) -> str:
-        """With the setting that is in the way, and what changes it."""
+        """Adds to a reason the setting that is in the way, and how to change it."""
         return f"{reason}: {ptrace_refusal.explain(self.pid)}" if reason == NO_RIGHT else reason
 
     def _expire(self, now_ns: int) -> None:
-        """Says that the c10d state is not readable once it has not been for a while."""
+        """Drops the c10d state if it has not been readable for a while."""
         old = self._read_ns and now_ns - self._read_ns > STALE_NS
         if (
             old
@@ -175,7 +175,7 @@ class UnpreparedRank(TrackedRank):
         self.lives = False
         self.died_ns = self.died_ns or now_ns
         self._identity = self._identity or self._identify(None)
-        # Nobody told how the program ended: only the exit status does.
+        # Only the exit status shows how the program ended.
         self.exit_info = self._exit_info(now_ns, oom_kills, clean=False)
         self._process = self._c10d = None
         self._groups.end()
@@ -193,7 +193,7 @@ class UnpreparedRank(TrackedRank):
 
     @property
     def has_failed(self) -> bool:
-        """By its exit status; where the kernel does not tell, it failed if ops were in progress."""
+        """By its exit status; if that is unknown, it failed if ops were in progress."""
         ended = self.exit or ExitStatus()
         unknown = ended == ExitStatus()
         return bool(self._groups.pending) if unknown else ended != ExitStatus(code=0)
@@ -224,7 +224,7 @@ class UnpreparedRank(TrackedRank):
         return self._seen_ns or time.monotonic_ns()
 
     async def read_first(self, limit: int) -> None:
-        """The same, until there was a first read, as far as that is soon."""
+        """Likewise, but waits for the first read if that comes soon."""
         for _ in range(FIRST_READS):
             await self.read_ops(limit)
             if self.flight.read_ns:
@@ -242,14 +242,14 @@ class UnpreparedRank(TrackedRank):
         return self.flight.recent(limit)
 
     def take_ring(self, look: Look, at_ns: int, wall_offset_ns: int) -> None:
-        """Takes in a look with rings, and the state of c10d before and after them."""
+        """Adds a look with rings, and the state of c10d before and after them."""
         if look.c10d is None or look.c10d.start_ticks in (0, self.start_ticks):
             ids = self._groups.living_ids
             self._blocks += self.flight.take(look, ids, at_ns, wall_offset_ns)
 
     @property
     def issued(self) -> int:
-        """Ops issued in all groups by c10d's count: once it grew, a ring has something new."""
+        """Ops issued in all groups by c10d's count: if it grew, a ring has new entries."""
         return self._groups.issued
 
 
@@ -261,9 +261,9 @@ def identity_of(
     earlier: C10dState | None,
     started_ns: int,
 ) -> wire.Identity:
-    """Who it is: its launcher says so, or else its largest group.
+    """Returns its identity from its launcher, or else from its largest group.
 
-    `earlier` is its last c10d state with groups: it counts once the rank has destroyed them.
+    `earlier` is its last c10d state with groups, used once the rank has destroyed them.
     """
     rank, world = candidate.rank, candidate.world_size
     named_by = c10d if c10d is not None and c10d.groups else earlier
@@ -296,8 +296,8 @@ def identity_of(
 def started_ns(start_ticks: int) -> int:
     """When a process started, by the monotonic clock.
 
-    The kernel counts it from the boot, with the time for which the host was suspended; other times
-    do not count that.
+    The kernel counts from the boot and includes the time for which the host was suspended, which
+    the monotonic clock does not.
     """
     suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
     return start_ticks * _NS_PER_TICK - suspended_ns

@@ -1,9 +1,9 @@
 """Follows the ranks of jobs that nobody prepared, as long as somebody looks.
 
-All reading happens in child processes (`unprepared.worker`) that may be left behind: one, and more
-while reads do not return. A rank that is stuck in a driver blocks whoever reads its memory, and all
-ranks of a host may be stuck there at once. While no operator asks for anything, nothing is read,
-and no such rank is tracked.
+Child processes (`unprepared.worker`) that may be left behind do all reading: one, and more while
+reads do not return. A rank that is stuck in a driver blocks whoever reads its memory, and all ranks
+of a host may be stuck there at once. While no operator asks for anything, nothing is read, and no
+such rank is tracked.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ LOOK_S: Final = 1.0
 """Seconds between two looks at a rank's c10d state, where they cost little."""
 MAX_LOOK_S: Final = 5.0
 OTHER_LOOK_S: Final = 4.0
-"""The same for a rank of a job that nobody shows; one that is chosen is looked at soon."""
+"""The same for a rank that nobody shows; once shown, it is looked at soon."""
 FIRST_LOOKS: Final = 3
-"""Looks that it takes to tell which ops are in progress, and whether they stay so."""
+"""Looks that show which ops are in progress, and whether they stay so."""
 LOAD: Final = 0.25
-"""Share of a core that looks may take: with many ranks there is more time between them."""
+"""Largest share of a core for looks: with many ranks, each is looked at less often."""
 SCAN_S: Final = 2.0
 """Seconds between two searches for new ranks."""
 SLOW_S: Final = 0.3
-"""A look that takes longer goes on beside those at the other ranks."""
+"""If a look takes longer, those at other ranks begin beside it."""
 ROUND_S: Final = 5.0
-"""For looks at all ranks. Those for which no time was left are first in the next round."""
+"""Longest round of looks. Ranks for which no time was left are first in the next one."""
 RETRY_S: Final = 60.0
-"""Pause after a read that did not return and left a child behind."""
+"""Pause after a read that took too long and left a child behind."""
 RESTART_S: Final = 10.0
-"""Pause after a look or a search that ended the child, or for which none could be started."""
+"""Pause after a look or a search that ended the child, or could not start one."""
 INTEREST_S: Final = 30.0
 """How long after an operator's last request ranks are still followed. A screen asks for the
 time every 5 s."""
 MAX_RANKS: Final = 64
-"""Ranks without a recorder that are followed on one host."""
+"""Most ranks without a recorder that are followed on one host."""
 
 NO_RING_S: Final = 30.0
 """The recorder makes its ring when torch is imported. A rank that is older and has none has no
@@ -68,32 +68,29 @@ _PAUSES: Final = {
     SCAN_TOOK_TOO_LONG: RESTART_S,  # the next one leaves out the process at which it hung
     **dict.fromkeys((TOOK_TOO_LONG, TOO_MANY_LEFT, *UNCHANGING), RETRY_S),
 }
-"""After a look or a search that could not read, by its reason."""
+"""Pause after a failed look or search, by its reason."""
 COMPARE_S: Final = 10.0
-"""Seconds between two reads of a Flight Recorder only to compare ops, while some are issued."""
+"""Seconds between two reads of a Flight Recorder to compare ops, while ops are issued."""
 COMPARE_LOAD: Final = 0.05
-"""Share of the time that these reads may take, per rank; on a busy host they are slow."""
+"""Largest share of the time for these reads, per rank; on a busy host they are slow."""
 MAX_COMPARE_S: Final = 15.0
 FRESH_S: Final = 0.8
-"""A ring that was read this short ago is not read again for a snapshot."""
+"""A ring that was read this recently is not read again for a snapshot."""
 UNCHANGED_S: Final = 5.0
-"""For this long, nor is the ring of a rank that has issued nothing since."""
+"""The same, if its rank has issued nothing since."""
 RINGS_AT_ONCE: Final = 2
-"""Each child searches for symbols by itself: more would cost more than they save."""
+"""Most rings that are read at once: each child searches for symbols by itself."""
 RING_WAIT_S: Final = 0.5
 """How long a snapshot waits for a ring: its first look takes 0.1 s."""
 MAX_CHILDREN: Final = 4
-"""Some 25 MB each while looks are slow; otherwise there is one."""
+"""Most children, some 25 MB each, while looks are slow; otherwise there is one."""
 
 
 class UnpreparedWatch:
     """Finds unprepared ranks, and reads their c10d state.
 
-    Args of the constructor:
-        tracker: takes the ranks.
-        last_asked: when an operator last asked for anything, by `time.monotonic()`.
-        pool: reads.
-        boxes: folder for the black boxes of ranks that are shown; "" for none.
+    `last_asked` returns when the last request came, by `time.monotonic()`. `boxes` is the folder
+    for the black boxes of ranks that are shown; "" for none.
     """
 
     def __init__(
@@ -132,7 +129,7 @@ class UnpreparedWatch:
             await self._stop()
 
     async def _step(self, now: float) -> float:
-        """Looks at all ranks if somebody wants to know; returns the time to the next step."""
+        """Looks at all ranks if an operator is there; returns the time to the next step."""
         if now - self._last_asked() < INTEREST_S:
             self._active = True
             await self._scan(now)
@@ -154,7 +151,7 @@ class UnpreparedWatch:
                 done, self._scanning = self._scanning, None
                 self._scan_at = max(self._scan_at, time.monotonic() + SCAN_S)
                 error = done.exception()
-                if isinstance(error, Exception):  # ranks that are known are still looked at
+                if isinstance(error, Exception):  # known ranks are still looked at
                     self._note(error)
                     self._scan_at = time.monotonic() + RESTART_S
 
@@ -169,7 +166,7 @@ class UnpreparedWatch:
         self._tracker.set_unprepared_notes(notes)
 
     def _add(self, found: Discovery) -> bool:
-        """Follows the ranks that were found; returns whether there were too many."""
+        """Follows ranks that were found; returns whether there were too many."""
         self._drop_forgotten()
         living = sum(watched.rank.lives for watched in self._watched.values())
         recorded, now_s = self._tracker.recorded, time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -211,7 +208,7 @@ class UnpreparedWatch:
         }
 
     async def _look_at_all(self, now: float) -> None:
-        """Looks at one rank after the other, and waits for none that does not answer."""
+        """Looks at one rank after the other, without waiting for those that do not answer."""
         self._drop_forgotten()
         self._spent_s = self._rings.spent_s = 0.0
         waiting = set(self._looking.values())
@@ -238,14 +235,14 @@ class UnpreparedWatch:
             await self._pool.shrink()
 
     def _is_due(self, watched: Watched) -> bool:
-        """Whether a look is due; after the first ones, not so soon if nobody shows the rank."""
+        """Whether a look is due; after the first looks, later if nobody shows the rank."""
         wanted = watched.looks < FIRST_LOOKS or watched.rank.key in self._shown
         return wanted or time.monotonic() >= watched.looked_at + OTHER_LOOK_S
 
     async def _look_at(self, watched: Watched) -> None:
         rank = watched.rank
         watched.looked_at = begin = time.monotonic()
-        if processes.is_others(rank.pid):  # a program that gained rights is not read on
+        if processes.is_others(rank.pid):  # it gained rights: it is not read again
             watched.not_before = begin + RETRY_S
             return
         try:
@@ -276,7 +273,7 @@ class UnpreparedWatch:
         self._scan_at = 0.0
 
     async def _stop(self) -> None:
-        """Ends the children; nobody waits for what they read."""
+        """Ends the children, whatever they are reading."""
         tasks = list(self._looking)
         if self._scanning is not None:
             tasks.append(self._scanning)
@@ -296,8 +293,7 @@ def _pause_s(reason: str) -> float:
 def _has_no_recorder(rank: Candidate, recorded: Collection[tuple[int, int]], now_s: float) -> bool:
     """Whether the recorder is off in a rank although its environment starts it.
 
-    It can tell only for ranks whose ring would be where this agent looks. `now_s` counts from the
-    boot.
+    Known only for ranks whose ring would be where this agent looks. `now_s` counts from the boot.
     """
     if (rank.pid, rank.start_ticks) in recorded or _has_rings_elsewhere(rank):
         return False
@@ -313,8 +309,8 @@ def _has_rings_elsewhere(rank: Candidate) -> bool:
 class Watched:
     """A rank, and when it was looked at and may be again, by `time.monotonic()`.
 
-    `ring_at` and `ring_issued` are of the last read of its Flight Recorder, `compare_at` when the
-    next one is due that nobody asked for.
+    `ring_at` and `ring_issued` belong to the last read of its Flight Recorder; `compare_at` is when
+    the next read for comparison is due.
     """
 
     rank: UnpreparedRank
@@ -328,12 +324,9 @@ class Watched:
 
 
 class UnpreparedRings:
-    """Belongs to an `UnpreparedWatch`.
+    """Reads Flight Recorders for an `UnpreparedWatch`.
 
-    Args of the constructor:
-        pool: reads.
-        shown: ranks whose ops are kept.
-        note: takes an error that nobody expected.
+    `shown` are the ranks whose ops are kept; `note` takes unexpected errors.
     """
 
     def __init__(
@@ -347,12 +340,12 @@ class UnpreparedRings:
         self._note = note
         self._reads = asyncio.Semaphore(RINGS_AT_ONCE)
         self.spent_s = 0.0
-        """Time that reads took, but for the first ones of a rank."""
+        """Time that reads took, without the first one of each rank."""
 
     async def read_due(self, ranks: Collection[Watched], end: float) -> None:
-        """Reads the rings of ranks that have issued ops since, one soon after the other.
+        """Reads the rings of ranks that have issued ops since, one directly after the other.
 
-        What is compared must still be in the rings of all members.
+        Ops can be compared only while they are in the rings of all members.
         """
         for watched in ranks:
             now, rank = time.monotonic(), watched.rank
@@ -365,10 +358,7 @@ class UnpreparedRings:
                 await self.read_soon(watched)
 
     def drop_unwanted(self, ranks: Collection[Watched]) -> None:
-        """Forgets the ops of ranks that nobody has looked at for a while.
-
-        They can be read again, unless the rank has ended.
-        """
+        """Forgets ops of ranks that nobody has looked at for a while: they can be read again."""
         for watched in ranks:
             rank = watched.rank
             unwanted = rank.lives and rank.key not in self._shown
@@ -378,7 +368,7 @@ class UnpreparedRings:
                 watched.ring_issued = 0
 
     async def read_soon(self, watched: Watched, limit: int = 0) -> None:  # noqa: ARG002
-        """Reads a rank's ring, unless that was done just now; waits for it a moment only."""
+        """Reads a rank's ring unless that was just done; waits only briefly."""
         now, rank = time.monotonic(), watched.rank
         if watched.reading is None:
             unchanged = rank.issued == watched.ring_issued
@@ -453,20 +443,20 @@ class UnpreparedPool:
             self._put(worker)
 
     async def shrink(self) -> None:
-        """Ends the children that are not needed any more; the first one is left."""
+        """Ends all children but the first."""
         spare = [one for one in self._workers[1:] if one not in self._busy]
         self._workers = [one for one in self._workers if one not in spare]
         await _close(spare)
 
     async def close(self) -> None:
-        """Ends all children. Whoever looks again gets new ones: a closed worker reads no more."""
+        """Ends all children; the next look starts new ones."""
         workers, self._workers = self._workers, []
         self._busy.clear()
         await _close(workers)
 
     async def _take(self) -> UnpreparedWorker:
         while True:
-            # The first one has the addresses of most processes at hand.
+            # The first one knows the addresses of most processes.
             idle = next((one for one in self._workers if one not in self._busy), None)
             if idle is None and len(self._workers) < MAX_CHILDREN:
                 idle = self._make()

@@ -1,4 +1,4 @@
-"""The child that reads a host. A request has `pids`: those of the ranks."""
+"""The child that reads a host. A request has the `pids` of the ranks."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def _prepare() -> line_server.Answer:
 
 if __name__ == "__main__":
     line_server.serve(_prepare)
-    os._exit(0)  # threads that hang are not waited for
+    os._exit(0)  # without waiting for threads that hang

@@ -1,7 +1,7 @@
-"""The cgroups of ranks, as of containers and Slurm: limits, throttling, kills, pressure.
+"""The cgroups of ranks, for instance of containers and Slurm: limits, throttling, kills, pressure.
 
-A limit applies wherever it is set above a process. So the subject has the tightest limit of all
-levels, and what was used, throttled and killed at that level, from the files of version 1 or 2.
+A limit at any level above a process applies to it. So the subject has the tightest limit of all
+levels, and the use, throttling and kills at that level, from the files of version 1 or 2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frtop_probe.proc.kernel_files import named_numbers, number, printable, read
 MAX_CGROUPS: Final = 64
 MAX_LEVELS: Final = 16
 UNIFIED: Final = ""
-"""The key of version 2 beside the names of version 1's controllers."""
+"""The key of version 2, among the names of version 1's controllers."""
 _NAMED_BY: Final = ("memory", "cpu", UNIFIED)
 NO_CGROUPS: Final = "the limits of ranks' cgroups cannot be read here"
 _NONE_V1: Final = 1 << 62
@@ -31,14 +31,14 @@ _US: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class CgroupPlace:
-    """One process in one hierarchy: folders of its cgroup and of those above, the own first."""
+    """A process in one hierarchy: folders of its cgroup, then of those above."""
 
     levels: tuple[Path, ...]
     version: int
 
 
 def parse_memberships(text: str) -> dict[str, str]:
-    """By controller, or `UNIFIED`, the cgroup's path, of /proc/PID/cgroup."""
+    """Parses /proc/PID/cgroup: the cgroup's path by controller, or `UNIFIED`."""
     found = {}
     for line in text.splitlines():
         number, _, rest = line.partition(":")
@@ -53,7 +53,7 @@ def parse_memberships(text: str) -> dict[str, str]:
 
 
 def hierarchies(mounts: Iterable[Mount]) -> dict[str, Mount]:
-    """By controller, or `UNIFIED`, where its hierarchy is mounted."""
+    """Returns the mount of each hierarchy, by controller or `UNIFIED`."""
     found: dict[str, Mount] = {}
     for mount in mounts:
         if mount.kind == "cgroup2":
@@ -65,12 +65,12 @@ def hierarchies(mounts: Iterable[Mount]) -> dict[str, Mount]:
 
 
 def place(path: str, mount: Mount, version: int) -> CgroupPlace | None:
-    """The folders of a cgroup; None where it is not below what is mounted here."""
+    """Returns the folders of a cgroup; None if it is not below the mount."""
     root = mount.root.rstrip("/")
     if path != root and not path.startswith(root + "/"):
         return None
     parts = [part for part in path[len(root) :].split("/") if part]
-    if ".." in parts:  # outside of our own namespace of cgroups
+    if ".." in parts:  # outside of our cgroup namespace
         return None
     top = Path(mount.folder)
     levels = [top.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
@@ -78,16 +78,16 @@ def place(path: str, mount: Mount, version: int) -> CgroupPlace | None:
 
 
 def _name(paths: Mapping[str, str], shared: Mapping[str, int]) -> str:
-    """What to call processes with these paths: by one that no others have, if there is one.
+    """Names a cgroup by a path that no other one has, if possible.
 
-    In version 1 the same memory cgroup may be divided into several of CPU.
+    In version 1 a memory cgroup may contain several CPU cgroups.
     """
     found = [path for name in _NAMED_BY if (path := paths.get(name, "/")) != "/"]
     return next((path for path in found if shared[path] == 1), next(iter(found), ""))
 
 
 class CgroupSource:
-    """A subject for each cgroup that ranks are in, but for that of all processes."""
+    """A subject for each cgroup of ranks, except the root cgroup."""
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
@@ -121,7 +121,7 @@ class CgroupSource:
         now_ns: int,
     ) -> SubjectReading:
         def levels(controller: str) -> CgroupPlace | None:
-            """Where a controller's files are: in its own hierarchy, or in version 2's."""
+            """Returns the place of a controller's files, in its own hierarchy or in version 2's."""
             for key, version in ((controller, 1), (UNIFIED, 2)):
                 if key in paths and key in mounted:
                     return place(paths[key], mounted[key], version)
@@ -159,7 +159,7 @@ class CgroupSource:
 
 @dataclass(frozen=True, slots=True)
 class CpuLimit:
-    """Of one level: thousandths of a core, periods, and throttled periods."""
+    """The limit of one level in thousandths of a core, its periods and throttled periods."""
 
     thousandths: int | None
     periods: int | None
@@ -168,7 +168,7 @@ class CpuLimit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """Of one level: the limit and the use in bytes, and OOM kills."""
+    """Limit and use of one level in bytes, and its OOM kills."""
 
     limit: int | None
     used: int | None
@@ -176,7 +176,7 @@ class MemoryLimit:
 
 
 def parse_cpu_max(text: str) -> int | None:
-    """Thousandths of a core of version 2's `cpu.max`: `100000 100000`, `max 100000`."""
+    """Parses version 2's `cpu.max` (`100000 100000`, `max 100000`) to thousandths of a core."""
     words = [number(word) for word in text.split()]
     if len(words) != 2 or words[0] is None or not words[1]:
         return None
@@ -192,7 +192,7 @@ def cpu_limit(levels: Iterable[Path], *, version: int) -> CpuLimit:
 
 
 def memory_limit(levels: Iterable[Path], *, version: int) -> MemoryLimit:
-    """The tightest limit of these levels; without one, what the process's own cgroup uses."""
+    """The tightest limit of these levels; without one, the use of the process's own cgroup."""
     found = [_memory_v2(one) if version == 2 else _memory_v1(one) for one in levels]
     set_ones = [one for one in found if one.limit is not None]
     tightest = min(set_ones, key=lambda one: one.limit or 0, default=None)
@@ -200,7 +200,7 @@ def memory_limit(levels: Iterable[Path], *, version: int) -> MemoryLimit:
 
 
 def used_ns(folder: Path, *, version: int) -> int | None:
-    """CPU time of a cgroup with all below it, in ns."""
+    """CPU time in ns of a cgroup with all those below it."""
     if version == 1:
         return read_number(folder / "cpuacct.usage")
     used = named_numbers(read_text(folder / "cpu.stat")).get("usage_usec")

@@ -1,7 +1,7 @@
-"""The file systems that ranks use: their folder, /tmp and /dev/shm; how full, and how busy.
+"""The file systems of ranks (their folder, /tmp, /dev/shm): how full, and how busy.
 
-To ask one how full it is may take for ever: see `hanging`. Rates are those of the device below it,
-in /proc/diskstats, which a file system over the network or in memory has none of.
+Asking how full one is may take for ever: see `hanging`. Rates are those of its block device in
+/proc/diskstats; a file system over the network or in memory has none.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from frtop_probe.proc.kernel_files import number, printable, read_text
 MAX_DISKS: Final = 16
 FOLDERS: Final = ("/tmp", "/dev/shm")  # noqa: S108 - where ranks write, not we
 WAIT_S: Final = 0.2
-"""For all file systems together; one that takes longer is in the next reading."""
+"""Longest wait for all file systems together; a slower one is in the next reading."""
 _SECTOR: Final = 512
 _MS: Final = 1_000_000
 _UNASKED: Final = frozenset({"autofs", "proc", "sysfs", "devtmpfs", "cgroup", "cgroup2"})
-"""Kinds that have no room to speak of; to ask an automounter would mount something."""
+"""Kinds without real space; asking an automounter would mount something."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _Disk:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCounters:
-    """Of a block device since the boot: bytes, and ns in which it was busy."""
+    """Bytes of a block device since boot, and the ns for which it was busy."""
 
     read: int
     written: int
@@ -79,7 +79,7 @@ class DiskSource:
             yield self._subject(key, disk, devices.get(disk.mount.device), until, now_ns)
 
     def _disks(self, pids: Iterable[int]) -> dict[str, _Disk]:
-        """File systems by device, the first place of each."""
+        """Returns file systems by device, with their first place."""
         own = _link(f"{self._proc}/self/ns/mnt")
         mounts: dict[str, list[Mount]] = {}
         found: dict[str, _Disk] = {}
@@ -88,7 +88,7 @@ class DiskSource:
             space = _link(f"{folder}/ns/mnt")
             if space not in mounts:
                 mounts[space] = parse_mounts(read_text(f"{folder}/mountinfo", 1 << 20))
-            # The rank's own view, where it is in a container; a link does not ask its target.
+            # As the rank sees it, perhaps in a container; reading a link accesses no target.
             root = "" if space == own else f"{folder}/root"
             for path in (_link(f"{folder}/cwd"), *FOLDERS):
                 mount = mount_of(path.removesuffix(" (deleted)"), mounts[space]) if path else None

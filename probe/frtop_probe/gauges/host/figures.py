@@ -17,17 +17,17 @@ _COLUMNS: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq",
 """Columns of the first line; `user` includes what guests take."""
 _KIB: Final = 1024
 MIN_SEGMENTS: Final = 500
-"""With fewer segments since the last reading, a few lost ones say nothing about the network."""
+"""With fewer segments since the last reading, a few lost ones prove nothing."""
 NO_PRESSURE: Final = "this kernel does not report pressure (PSI)"
 KINDS: Final = ("cpu", "memory", "io")
 _LINE: Final = re.compile(r"(some|full) avg10=(\d{1,3})\.(\d{2}) ")
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 MAX_PROCESSES: Final = 64
-"""Of one rank."""
+"""Most processes of one rank."""
 
 
 def parse_stat(text: str) -> tuple[dict[str, int], int]:
-    """Clock ticks of all processors by what they did, and how many processors there are."""
+    """Returns clock ticks of all processors by activity, and the number of processors."""
     ticks: dict[str, int] = {}
     cores = 0
     for line in text.splitlines():
@@ -43,7 +43,7 @@ def parse_stat(text: str) -> tuple[dict[str, int], int]:
 
 
 def parse_load(text: str) -> int | None:
-    """The load of the last minute in hundredths."""
+    """Returns the load of the last minute in hundredths."""
     integer, dot, part = (text.split() or [""])[0].partition(".")
     if not dot or len(part) != 2 or number(integer) is None or number(part) is None:
         return None
@@ -51,14 +51,14 @@ def parse_load(text: str) -> int | None:
 
 
 class CpuSource:
-    """What all processors did since the last reading: /proc/stat and /proc/loadavg."""
+    """Activity of all processors since the last reading, from /proc/stat and /proc/loadavg."""
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
         self._rates = Rates()
 
     def read(self, now_ns: int) -> dict[str, int]:
-        """Gauges of the host; shares are of all its processors together."""
+        """Returns gauges of the host; shares are of all processors together."""
         ticks, cores = parse_stat(read_text(self._proc / "stat", 1 << 20))
         rises = {name: self._rates.rise(name, ticks.get(name), now_ns) for name in _COLUMNS}
         rose = {name: rise[0] for name, rise in rises.items() if rise is not None}
@@ -100,7 +100,7 @@ def _bytes(kib: int | None) -> int | None:
 
 
 def parse_snmp(text: str) -> dict[str, int]:
-    """The counters of TCP by their names: of two lines that begin with `Tcp:`, one has these."""
+    """Returns TCP's counters by name: the first of two `Tcp:` lines has the names."""
     lines = [line.split()[1:] for line in text.splitlines() if line.startswith("Tcp:")]
     if len(lines) != 2:
         return {}
@@ -109,10 +109,10 @@ def parse_snmp(text: str) -> dict[str, int]:
 
 
 class TcpSource:
-    """The share of segments that TCP sent again since the last reading: /proc/net/snmp.
+    """The share of segments that TCP resent since the last reading, from /proc/net/snmp.
 
-    Interfaces count what they themselves lose. What a switch or a cable beyond the next one loses
-    shows only in what the sender's TCP repeats. RDMA has no part in it.
+    Interfaces count only their own losses. Losses in a switch or a distant cable show only in the
+    retransmissions of the sender. RDMA is not included.
     """
 
     def __init__(self, proc: Path) -> None:
@@ -120,7 +120,7 @@ class TcpSource:
         self._rates = Rates()
 
     def read(self, now_ns: int) -> dict[str, int]:
-        """Gauges of the host, in permille; none where too little was sent to tell."""
+        """Returns gauges in permille; none if too little was sent."""
         counters = parse_snmp(read_text(self._proc / "net/snmp"))
         sent, again = (
             self._rates.rise(name, counters.get(name), now_ns)
@@ -132,7 +132,7 @@ class TcpSource:
 
 
 def parse_pressure(text: str) -> dict[str, int]:
-    """Permille of the last ten seconds, by `some` (any task waited) and `full` (all did).
+    """Returns permille of the last ten seconds, for `some` (any task waited) and `full` (all did).
 
     Lines are `some avg10=1.50 avg60=0.00 avg300=0.00 total=123`.
     """
@@ -146,30 +146,30 @@ def parse_pressure(text: str) -> dict[str, int]:
 def read_pressure(folder: Path, suffix: str = "") -> dict[str, int]:
     """Pressure stall information: for how long tasks waited for CPU, memory or disks.
 
-    Kernels before 4.20, or built or booted without it, have no such files: the result is empty.
-    The kernel's own average over ten seconds is taken: it updates its totals every two seconds
-    only, as often as we read.
+    Kernels before 4.20, or without this feature, have no such files: the result is empty. We use
+    the kernel's average over ten seconds, because it updates its totals only every two seconds, as
+    often as we read.
 
     Args:
         folder: /proc/pressure, or the folder of a cgroup (version 2).
-        suffix: at the end of the files' names.
+        suffix: of the files' names.
     """
     values = {}
     for kind in KINDS:
         waited = parse_pressure(read_text(folder / f"{kind}{suffix}"))
         if "some" in waited:
             values[f"psi_{kind}"] = waited["some"]
-        if "full" in waited and kind != "cpu":  # of a host it is 0 by definition
+        if "full" in waited and kind != "cpu":  # for a host it is 0 by definition
             values[f"psi_{kind}_full"] = waited["full"]
     return values
 
 
 class TreeSource:
-    """CPU time and memory of ranks, each with its children, such as loaders: /proc/PID/stat.
+    """CPU time and memory of ranks with their children, such as loaders, from /proc/PID/stat.
 
-    When a child ends, its time stays in what its parent has. Only children of main threads are
-    followed, as those of a DataLoader are: a rank has hundreds of threads, and the children of each
-    would be a file to read.
+    When a child ends, its time is added to its parent's. Only children of main threads are
+    followed, like those of a DataLoader: a rank has hundreds of threads, each with a file of
+    children.
     """
 
     def __init__(self, proc: Path, ticks_per_s: int, page_size: int = PAGE) -> None:
@@ -179,7 +179,7 @@ class TreeSource:
         self._rates = Rates()
 
     def read(self, pids: Iterable[int], now_ns: int) -> Iterator[SubjectReading]:
-        """A subject per rank that lives; `cpu` is in thousandths of a core, `mem` in bytes."""
+        """Yields a subject per living rank; `cpu` is in thousandths of a core, `mem` in bytes."""
         for pid in pids:
             ticks, pages, processes = self._tree(pid)
             if processes:

@@ -1,7 +1,7 @@
 """Calls that may never return: each runs in a thread, which is left behind if it hangs.
 
-A thread waits in the kernel, perhaps for ever, for a network file system whose server is gone. No
-other call of that kind is begun before it has returned, so there are as many threads as kinds.
+A thread may wait in the kernel for ever, for a network file system whose server is gone. Until it
+returns, no other call of its kind begins, so there are at most as many threads as kinds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 MOST: Final = 32
-"""Kinds of calls. The threads of those that hang stay until they return."""
+"""Most kinds of calls."""
 PATIENCE_S: Final = 2.0
-"""A call that takes longer counts as hanging; until then the previous result is the newest."""
+"""A call that takes longer counts as hanging; before that, the previous result is valid."""
 
 
 @dataclass(slots=True)
@@ -27,13 +27,13 @@ class _Call:
 
 
 class HangingCalls:
-    """Begins calls, and gives their newest results without waiting for those that hang."""
+    """Begins calls, and returns their newest results without waiting for those that hang."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
 
     def begin(self, key: str, call: Callable[[], Any]) -> None:
-        """Begins a call, unless the one before of that key has not returned."""
+        """Begins a call, unless the previous one of that key has not returned."""
         known = self._calls.get(key)
         if known is None:
             if len(self._calls) >= MOST:
@@ -48,11 +48,11 @@ class HangingCalls:
         threading.Thread(target=_run, args=(known, call), name=key, daemon=True).start()
 
     def newest(self, key: str, until: float) -> tuple[Any, float]:
-        """The last result of a key, and for how many seconds a call of it hangs, 0.0 for none.
+        """Returns the last result of a key (None before the first one), and how long its call
+        hangs.
 
-        Args:
-            key: of the call; None is the result of one that never returned.
-            until: by `time.monotonic()`, how long to wait for the call under way.
+        Waits for the current call until `until`, by `time.monotonic()`. 0.0 s means that none
+        hangs.
         """
         known = self._calls.get(key)
         if known is None:
@@ -62,7 +62,7 @@ class HangingCalls:
         return known.result, since if since >= PATIENCE_S else 0.0
 
     def _forget_idle(self) -> None:
-        """Forgets kinds that nobody asked about in this round: folders of ranks that have ended."""
+        """Forgets kinds that were not used in this round, such as folders of ended ranks."""
         self._calls = {key: call for key, call in self._calls.items() if call.busy}
 
 

@@ -1,4 +1,4 @@
-"""What is mounted where, as a process sees it: /proc/PID/mountinfo, which asks no file system."""
+"""The mounts that a process sees, from /proc/PID/mountinfo, which accesses no file system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Mount:
 
     Attributes:
         device: major and minor number, as `8:1`.
-        root: what of the file system is mounted.
+        root: the mounted part of the file system.
         folder: where it is mounted.
         kind: of the file system, as `nfs4`.
         source: of the file system, as `filer:/data`.
@@ -33,7 +33,7 @@ class Mount:
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """All lines that are whole; see proc(5): optional fields end with a hyphen."""
+    """Returns all complete lines; see proc(5): optional fields end with a hyphen."""
     found = []
     for line in text.splitlines()[:MOST]:
         before, hyphen, after = line.partition(" - ")
@@ -48,7 +48,7 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """The mount that a path is on; of several at one place the last, which hides the others."""
+    """Returns the mount of a path; of several at one place the last, which hides the others."""
     best: Mount | None = None
     for mount in mounts:
         inside = path == mount.folder or path.startswith(mount.folder.rstrip("/") + "/")
@@ -58,5 +58,5 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
 
 
 def _unescaped(text: str) -> str:
-    """Blanks, tabs, newlines and backslashes are written as octal numbers."""
+    """Decodes blanks, tabs, newlines and backslashes, which are octal numbers."""
     return _OCTAL.sub(lambda found: chr(int(found[1], 8) & 0xFF), text)

@@ -1,8 +1,8 @@
 """Network interfaces (/sys/class/net), and ports of InfiniBand and RoCE (/sys/class/infiniband).
 
-/sys shows the network namespace of whoever mounted it. A driver may wait for its device, or for the
-firmware, when somebody reads its counters: see `hanging`. What is known of InfiniBand is from the
-kernel's Documentation/ABI/stable/sysfs-class-infiniband; this code has met no such device.
+/sys shows the network namespace in which it was mounted. When somebody reads its counters, a driver
+may wait for its device or firmware: see `hanging`. The code for InfiniBand follows the kernel's
+Documentation/ABI/stable/sysfs-class-infiniband; it was never tried on such a device.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _STATE: Final = re.compile(r"(\d{1,2}): ([A-Z_]{1,20})")
 
 
 class NicSource:
-    """Interfaces that are up and have ever carried a byte, but for the loopback."""
+    """Interfaces that are up and have carried a byte, except the loopback."""
 
     def __init__(self, sys: Path) -> None:
         self._folder = sys / "class/net"
         self._rates = Rates()
 
     def read(self, now_ns: int) -> tuple[SubjectReading, ...]:
-        """A subject per interface: those of devices first, then those made of others, as bonds."""
+        """Returns a subject per interface: first those of devices, then those like bonds."""
         names = [name for name in names_in(self._folder) if name != "lo"]
         names.sort(key=lambda name: not (self._folder / name / "device").exists())
         return tuple(self._interfaces(names, now_ns))[:MAX_NICS]
@@ -77,7 +77,7 @@ def _sum(folder: Path, names: tuple[str, ...]) -> int | None:
 
 
 def parse_rate(text: str) -> int | None:
-    """Bytes a second, of a line as `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)`."""
+    """Parses a line like `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)` to bytes a second."""
     found = _RATE.match(text)
     if found is None:
         return None
@@ -86,7 +86,7 @@ def parse_rate(text: str) -> int | None:
 
 
 def parse_state(text: str) -> tuple[int | None, str]:
-    """Number and word of a line as `4: ACTIVE`."""
+    """Returns number and word of a line like `4: ACTIVE`."""
     found = _STATE.match(text)
     return (int(found[1]), found[2]) if found is not None else (None, "")
 

@@ -24,13 +24,13 @@ from frtop_probe.gauges.host.network import NO_INFINIBAND, InfinibandSource, Nic
 from frtop_probe.gauges.readings import HostReading, SubjectReading
 
 MAX_RANKS: Final = 64
-"""Whose processes, folders and cgroups are looked at, per reading."""
+"""Most ranks whose processes, folders and cgroups are read."""
 WAIT_S: Final = 0.2
-"""For the files of drivers; of one that takes longer the reading before is taken."""
+"""Longest wait for files of drivers; for a slower one, the previous reading stands."""
 
 
 class HostSources:
-    """Reads a host. A source that fails is named, and the others are read."""
+    """Reads a host. A source that fails is noted, and the others are read."""
 
     def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
         self._proc = proc
@@ -45,7 +45,7 @@ class HostSources:
         )
 
     def read(self, pids: Sequence[int]) -> HostReading:
-        """One reading; `pids` are those of the ranks."""
+        """Makes one reading; `pids` are those of the ranks."""
         now_ns = time.monotonic_ns()
         for name, source in self._drivers:
             self._calls.begin(name, partial(source.read, now_ns))
