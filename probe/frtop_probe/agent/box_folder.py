@@ -42,10 +42,6 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> str:
 def make_room(folder: Path, *, keep: Path) -> None:
     """Makes the folder, and removes the oldest boxes if there are too many.
 
-    Args:
-        folder: as `box_folder` names it.
-        keep: the box that is about to be written, perhaps anew.
-
     Raises:
         OSError: it cannot be made or listed.
     """

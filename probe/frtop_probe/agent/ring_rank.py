@@ -106,17 +106,10 @@ class RingRank(TrackedRank):
         nothing = wire.RankUpdate(key=self.key, pending_more=self._pending_more)
         return None if fresh == nothing else fresh
 
-    def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
-        """Reads the rank a last time; returns its full state with the exit info."""
-        self.lives = False
-        self.died_ns = self.died_ns or now_ns
+    def _read_last(self, now_ns: int) -> bool:
         self.update(now_ns)
         self.update(now_ns)  # now every group is quiet: their last ops are known, too
-        stopped = self._status is not None and self._status.state == State.STOPPED
-        self.exit_info = self._exit_info(now_ns, oom_kills, clean=stopped)
-        self._process = None
-        self.release()
-        return self.full()
+        return self._status is not None and self._status.state == State.STOPPED
 
     def full(self) -> wire.RankUpdate:
         """The full state as of the last update."""
@@ -351,14 +344,6 @@ class UnreadableRank(TrackedRank):
             return self.full()
         fresh = wire.RankUpdate(self.key, process=process, gauges=gauges)
         return None if fresh == wire.RankUpdate(self.key) else fresh
-
-    def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
-        self.lives = False
-        self.died_ns = self.died_ns or now_ns
-        self.exit_info = self._exit_info(now_ns, oom_kills, clean=False)
-        self._process = None
-        self.release()
-        return self.full()
 
     def full(self) -> wire.RankUpdate:
         return wire.RankUpdate(

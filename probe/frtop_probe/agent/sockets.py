@@ -99,10 +99,6 @@ class AgentSockets:
 def open_sockets(options: Options, pair: KeyPair) -> AgentSockets:
     """Opens both sockets. Needs a running event loop.
 
-    Args:
-        options: port, address, whether anybody may act.
-        pair: the agent's own.
-
     Raises:
         PortProblem: the ports are taken, or the address is not of this host.
     """

@@ -103,9 +103,19 @@ class TrackedRank(ABC):
     def update(self, now_ns: int) -> wire.RankUpdate | None:
         """Reads the rank; returns what changed since the last call, None for nothing."""
 
-    @abstractmethod
     def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
         """Reads the rank a last time; returns its full state with the exit info."""
+        self.lives = False
+        self.died_ns = self.died_ns or now_ns
+        clean = self._read_last(now_ns)
+        self.exit_info = self._exit_info(now_ns, oom_kills, clean=clean)
+        self._process = None
+        self.release()
+        return self.full()
+
+    def _read_last(self, now_ns: int) -> bool:  # noqa: ARG002 - only some read anything
+        """Reads what the rank has left; returns whether its recorder saw a normal exit."""
+        return False
 
     @abstractmethod
     def full(self) -> wire.RankUpdate:

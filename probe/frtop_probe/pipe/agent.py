@@ -31,12 +31,7 @@ END_S: Final = 5.0
 
 
 def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long as this runs
-    """Serves the operator on standard input and output; returns the exit status.
-
-    Args:
-        archive: The descriptor from which this was imported.
-        rest: What was read behind the archive.
-    """
+    """Serves the operator on standard input and output; returns the exit status."""
     limit_resources()
     try:
         return asyncio.run(_run(rest))

@@ -55,12 +55,7 @@ def _of_features() -> tuple[str, ...]:
 
 
 def collect(package: Path, roots: Iterable[str]) -> dict[str, bytes]:
-    """The sources that `roots` import, by name in the archive; the stand-in for msgspec among them.
-
-    Args:
-        package: The folder of `frtop_probe`.
-        roots: Names of modules.
-    """
+    """Returns the sources that `roots` import, and the stand-in for msgspec, by name."""
     found: dict[str, bytes] = {}
     waiting = list(roots)
     known: set[str] = set()

@@ -84,11 +84,6 @@ def read_summary(path: Path) -> RingSummary:
 def read_header(data: bytes, size: int, path: Path) -> tuple[RingHeader, Shape]:
     """Reads and checks the header.
 
-    Args:
-        data: the start of the file.
-        size: of the file.
-        path: of the file, for messages.
-
     Raises:
         RingError: the file is not a ring, has another version, or is damaged.
     """

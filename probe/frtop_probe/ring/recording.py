@@ -46,9 +46,6 @@ class RecordingLock:
         If the file is newer than a rank, the agent knows this rank. `under_way`
         holds the lock briefly while it tests it; the next tick then acquires it.
 
-        Args:
-            ranks_seen: how many ranks the agent has adopted so far.
-
         Raises:
             OSError: the file cannot be created, or the file system has no such locks.
         """

@@ -58,14 +58,7 @@ class RankSummary:
             self._sampler.add(ops, resolve)
 
     def build(self, key: int, from_ns: int, lost: int, note: str) -> wire.RankStatistics:
-        """Returns the statistics to send.
-
-        Args:
-            key: of the rank.
-            from_ns: since when all ops are known.
-            lost: ops within the window that cannot be read.
-            note: where the ops come from, "" for a recorder.
-        """
+        """Returns the statistics to send."""
         window, sampler = self.window, self._sampler
         rows, places = self.table.rows(sampler.calls if sampler is not None else ())
         samples = sampler.build(places) if sampler is not None else ()

@@ -283,11 +283,6 @@ class Python:
 def open_python(memory: ProcessMemory, files: dict[str, Mapping], executable: str) -> Python:
     """Finds the interpreter and sys.modules.
 
-    Args:
-        memory: The memory of the process.
-        files: Its mapped files by path.
-        executable: Path of its program.
-
     Raises:
         NotReadable: There is no Python, or no known layout fits it.
     """

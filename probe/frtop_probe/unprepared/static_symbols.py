@@ -69,13 +69,7 @@ class StaticSymbols:
 
 
 def find_symbol(descriptor: int, name: str, kind: int = SYMBOLS) -> int | None:
-    """Returns the value of a symbol in an ELF file; None if it is not in the table.
-
-    Args:
-        descriptor: The file.
-        name: The mangled name.
-        kind: Which table: `SYMBOLS` or `EXPORTED`.
-    """
+    """Returns the value of a symbol in an ELF file; None if it is not in the table."""
     header = os.pread(descriptor, 64, 0)
     (table,) = struct.unpack_from("<Q", header, 40)
     size, count = struct.unpack_from("<HH", header, 58)

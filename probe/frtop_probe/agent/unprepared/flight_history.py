@@ -126,11 +126,7 @@ class FlightHistory:
         )
 
     def _sums(self, backends: Mapping[int, str]) -> Iterator[wire.BlockSums]:
-        """Sums over the ops that were not in an earlier read, by group.
-
-        Args:
-            backends: kinds of backend by group.
-        """
+        """Sums over the ops that were not in an earlier read, by group."""
         for group in self._builders.keys() - backends.keys():
             del self._builders[group]
         digests: dict[int, int | None] = {}

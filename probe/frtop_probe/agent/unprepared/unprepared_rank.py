@@ -171,17 +171,12 @@ class UnpreparedRank(TrackedRank):
         nothing = wire.RankUpdate(key=self.key, pending_more=full.pending_more)
         return None if fresh == nothing else fresh
 
-    def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
-        self.lives = False
-        self.died_ns = self.died_ns or now_ns
+    def _read_last(self, now_ns: int) -> bool:  # noqa: ARG002 - nothing is read
         self._identity = self._identity or self._identify(None)
-        # Only the exit status shows how the program ended.
-        self.exit_info = self._exit_info(now_ns, oom_kills, clean=False)
-        self._process = self._c10d = None
+        self._c10d = None
         self._groups.end()
         self._names.clear()
-        self.release()
-        return self.full()
+        return False  # only the exit status shows how the program ended
 
     @property
     def record(self) -> str:

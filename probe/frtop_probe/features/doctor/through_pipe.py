@@ -34,12 +34,7 @@ _AGAIN: Final = "try again; if it stays so, run `frtop doctor` on that host"
 
 
 def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long as this runs
-    """Serves the operator on standard input and output; returns the exit status.
-
-    Args:
-        archive: The descriptor from which this was imported.
-        rest: What was read behind the archive.
-    """
+    """Serves the operator on standard input and output; returns the exit status."""
     limit_resources()
     for stream in (0, 1):
         os.set_blocking(stream, True)

@@ -48,11 +48,9 @@ class HangingCalls:
         threading.Thread(target=_run, args=(known, call), name=key, daemon=True).start()
 
     def newest(self, key: str, until: float) -> tuple[Any, float]:
-        """Returns the last result of a key (None before the first one), and how long its call
-        hangs.
+        """Returns the last result of a key, None before the first, and for how long its call hangs.
 
-        Waits for the current call until `until`, by `time.monotonic()`. 0.0 s means that none
-        hangs.
+        Waits for the current call until `until`, by `time.monotonic()`. 0.0 s: none hangs.
         """
         known = self._calls.get(key)
         if known is None:

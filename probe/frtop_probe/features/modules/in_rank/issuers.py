@@ -148,14 +148,7 @@ class Issuers:
     # -- an op
 
     def find(self, thread: int, site: int, process_group: Any, args: Sequence[Any]) -> int:
-        """Returns the number for an op's slot: that of the module, and the phase.
-
-        Args:
-            thread: ident of the calling one.
-            site: number of the line that issues it.
-            process_group: of the op.
-            args: of the op.
-        """
+        """Returns the number for an op's slot: that of the module, and the phase."""
         if self.given_up or not self.on:
             return 0
         try:

@@ -1,17 +1,26 @@
-"""Checks and bounds what an operator asks of torch's profiler."""
+"""An operator's order to torch's profiler: checked, bounded, and its progress in this rank."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from frtop_probe.features.profile.in_rank.torch_profiler import TorchProfiler
 
 MAX_STEPS: Final = 100
 MAX_SECONDS: Final = 60.0
 MAX_WAIT_S: Final = 600.0
 """Longest wait until the thread that trains reaches a step, or an op."""
+LEASE_S: Final = 15.0
+"""How long an order lasts without a request of its operator."""
+OVERTIME_S: Final = 120.0
+"""A profile by steps ends after this time at the latest."""
 _TOKEN: Final = re.compile(r"[0-9a-f]{8,32}")
+
+Stage = Literal["waiting", "running", "saving", "ready", "over"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +56,59 @@ def order_of(request: Mapping[str, Any]) -> RankOrder | None:
         return None
     options = (request.get(name) is True for name in ("shapes", "stacks", "memory", "execution"))
     return RankOrder(token, steps, float(seconds), float(wait_s), *options)
+
+
+class ProfileSession:
+    """Times are of the monotonic clock, in seconds."""
+
+    def __init__(self, order: RankOrder, now: float) -> None:
+        self.order = order
+        self.stage: Stage = "waiting"
+        self.lease = now + LEASE_S
+        self.deadline = now + order.wait_s
+        self.profiler: TorchProfiler | None = None
+        self.thread = 0
+        self.ending = ""
+        """Why it ends early, or ""."""
+        self.discarded = ""
+        """The `error` of a response if the recording is not kept, or ""."""
+        self.has_waited = False
+        """Whether it has waited for ops that were under way at its end."""
+        self.first = self.last = 0
+        """The first and the last recorded step."""
+        self.begun = self.ended = 0.0
+        self.memory = 0
+        """Bytes of the process when it began."""
+        self.clocks: list[tuple[int, int]] = []
+        """Monotonic and wall clock in ns, at both ends."""
+        self.stood_still_ns = 0
+        self.trouble = ""
+        """Why a part of the order is not recorded, or ""."""
+        self.error = self.help = ""
+        self.files: dict[str, int] = {}
+
+    def is_due(self, now: float, *, device_ops: bool) -> bool:
+        """Returns whether all that was ordered is recorded, or it must end early."""
+        if self.ending:
+            return True
+        order = self.order
+        if order.steps:
+            # A device lags behind: one more step contains its part of the last one.
+            more = 1 if device_ops else 0
+            return self.last - self.first + 1 >= order.steps + more
+        return now - self.begun >= order.seconds
+
+    def status(self, now: float) -> dict[str, Any]:
+        """Returns the fields of `ProfileResponse`."""
+        lasted = (now if self.stage == "running" else self.ended) - self.begun if self.begun else 0
+        return {
+            "error": self.error,
+            "help": self.help or "; ".join(filter(None, (self.trouble, self.ending))),
+            "stage": self.stage,
+            "first": self.first,
+            "last": self.last,
+            "lasted_ns": round(lasted * 1e9),
+            "stood_still_ns": self.stood_still_ns,
+            "clocks": self.clocks[:2],
+            "files": [{"name": name, "size": size} for name, size in self.files.items()],
+        }

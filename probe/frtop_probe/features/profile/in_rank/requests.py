@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from frtop_probe.features.profile.files import MODULE_LABEL, profile_file
-from frtop_probe.features.profile.in_rank.order import RankOrder, order_of
+from frtop_probe.features.profile.in_rank.order import (
+    LEASE_S,
+    OVERTIME_S,
+    ProfileSession,
+    RankOrder,
+    order_of,
+)
 from frtop_probe.features.profile.in_rank.saving import (
     LEAST_ROOM,
     ModuleLabels,
@@ -29,7 +35,6 @@ from frtop_probe.features.profile.in_rank.saving import (
     why_no_more_execution,
     why_no_room,
 )
-from frtop_probe.features.profile.in_rank.session import LEASE_S, OVERTIME_S, ProfileSession
 from frtop_probe.features.profile.in_rank.torch_profiler import (
     OF_ITS_OWN,
     CannotProfileError,
