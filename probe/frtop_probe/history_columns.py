@@ -81,7 +81,7 @@ def unpack_column(column: wire.HistoryColumn, rows: int) -> list[int]:
     """The values of one column by itself.
 
     Raises:
-        ValueError: it is not of so many rows, or has impossible values.
+        ValueError: it has another number of rows, or impossible values.
     """
     long_enough = 0 < rows <= MOST_ROWS and len(column.differences) == column.width * (rows - 1)
     if column.width not in (0, *_CODES) or not long_enough:

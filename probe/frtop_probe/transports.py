@@ -1,11 +1,11 @@
-"""Transports that move data past c10d, and the signs by which they are told.
+"""Transports that move data past c10d, and the signs by which we recognise them.
 
-Nobody observes what is issued there. A sign says that a process has such a transport at hand,
-and takes blame away: it never shows who is at fault. So a sign is weak enough when the program
-loads it only to move data that way, and too weak when torch or a framework loads it for
-everybody. `torch.distributed._symmetric_memory` comes with FSDP2, `libnvshmem_host` with CUDA
-builds of torch from 2.8 on, `vllm/_C` and `sgl_kernel` with their engines: none of them is a
-sign, but what a program makes in them, or loads beside them, is.
+Nobody observes what is issued there. A sign shows that a process has such a transport at hand, and
+takes blame away: it never shows who is at fault. So a sign is good enough if a program loads it
+only to move data that way, and too weak if torch or a framework loads it for everybody.
+`torch.distributed._symmetric_memory` comes with FSDP2, `libnvshmem_host` with CUDA builds of torch
+from 2.8 on, `vllm/_C` and `sgl_kernel` with their engines: none of them is a sign, but what a
+program makes in them, or loads beside them, is.
 
 Checked against the public sources of each project in 2026. `docs/unprepared.md` has the table.
 """
@@ -20,7 +20,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class TransportSigns:
-    """What tells one transport; any sign is enough.
+    """The signs of one transport; any one is enough.
 
     Attributes:
         name: as people call it.
@@ -98,7 +98,7 @@ _ORDER: Final = {signs.name: place for place, signs in enumerate(SIGNS)}
 
 
 def by_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields name and sign of each transport of which a process has mapped a shared object."""
+    """Yields name and sign of each transport whose shared object is mapped."""
     for path in paths:
         for name, pattern in _FILES:
             if pattern.search(path):
@@ -106,12 +106,11 @@ def by_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def module_sign(module: str) -> str:
-    """The sign that a module is imported."""
     return f"module {module} is imported"
 
 
 def variable_sign(module: str, variable: str) -> str:
-    """The sign that a module has made something to communicate with."""
+    """Returns the sign that a module has made something to communicate with."""
     return f"{module}.{variable} has entries"
 
 

@@ -21,7 +21,6 @@ MAX_BYTES: Final = 256 << 20
 
 
 def box_folder(environment: Mapping[str, str] = os.environ) -> str:
-    """The folder; "" for none."""
     named = environment.get(BOXES, "")
     if named:
         return "" if named == "0" else named

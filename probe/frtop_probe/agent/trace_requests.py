@@ -45,7 +45,6 @@ class TraceRequests:
         self._tries: dict[int, int] = {}
 
     async def run(self) -> None:
-        """Never returns."""
         while True:
             try:
                 await self.check()

@@ -23,7 +23,7 @@ from frtop_probe.consistency.signatures import RULE, SPLIT, agreed
 MODULUS: Final = 2**32 - 5
 """A prime, so that values with different weights stay different."""
 UNKNOWN: Final = 2**32 - 1
-"""Stands for a sum over splits some of which are unknown."""
+"""Stands for a sum over splits if some are unknown."""
 SIZES: Final = (1, 8, 64, 512)
 """Block sizes in ops. A block of size n begins with an op `k * n + 1`."""
 
@@ -39,7 +39,6 @@ WEIGHTS: Final = tuple(digest(f"place {n}") for n in range(SIZES[-1]))
 
 
 def weight(number: int) -> int:
-    """Returns the weight of the op with this number."""
     return WEIGHTS[number % len(WEIGHTS)]
 
 

@@ -92,7 +92,6 @@ def host_reading_from(data: Mapping[str, Any]) -> HostReading:
 
 
 def gpus_reading_from(data: Mapping[str, Any]) -> GpusReading:
-    """The same for GPUs."""
     gpus = data["gpus"][:MAX_GPUS]
     return GpusReading(int(data["at_ns"]), tuple(map(_gpu_from, gpus)), str(data["problem"]))
 

@@ -25,11 +25,11 @@ from frtop_probe.pipe.lines import LineError, described, encoded
 from frtop_probe.proc import tool_process
 
 SILENCE_S: Final = 30.0
-"""Without a line for so long, the operator has gone: it pings every 5 s."""
+"""An operator that sends no line for this long has gone: it pings every 5 s."""
 MAX_WAITING: Final = 64
-"""Requests that are not looked at yet; while there are more, nothing is read."""
+"""Most unread requests; while there are more, nothing is read from the pipe."""
 LAST_WORDS_S: Final = 1.0
-"""For what is not sent yet when the agent leaves."""
+"""How long a leaving agent waits to send the rest."""
 _ADVICE: Final = "report this with the command that leads there: something changes its input"
 _PIECE: Final = 256 * 1024
 _OPERATOR: Final = Operator(b"", b"")
@@ -101,7 +101,7 @@ class PipeChannel:
         self._on_end()
 
     async def close(self) -> None:
-        """Says what was wrong, if anything; then neither reads nor writes any more."""
+        """Sends the problem, if any; then stops reading and writing."""
         self._pause()
         if self.problem:
             self.say(b"frtop-error", {"text": self.problem, "next": _ADVICE})
@@ -160,7 +160,7 @@ class PipeChannel:
 
 
 class LineOutput:
-    """Belongs to a running event loop. `on_end` is called when nobody can read any more."""
+    """Belongs to a running event loop. `on_end` is called when the reader has gone."""
 
     def __init__(self, descriptor: int, on_end: Callable[[], None]) -> None:
         self._descriptor = descriptor

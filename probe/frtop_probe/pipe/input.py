@@ -1,4 +1,4 @@
-"""Lines from the operator: split, bounded, and told apart. Knows no descriptors."""
+"""Splits, bounds and parses lines from the operator. Knows no descriptors."""
 
 from __future__ import annotations
 

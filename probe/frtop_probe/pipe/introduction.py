@@ -1,4 +1,4 @@
-"""What a program at the end of a pipe first says about itself, in `frtop-hello`."""
+"""The introduction of a program at the end of a pipe, in `frtop-hello`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a module of this package is started as a process of its own.
+"""Starts a module of this package as a separate process.
 
 An agent at the end of a pipe has its code in an archive that no file system shows: its children
 inherit the descriptor, and import from there. Standard library only.
@@ -15,8 +15,8 @@ from functools import cache
 from typing import Final
 
 AS_USER: Final = "FRTOP_AS_USER"
-"""Environment of what looks at a user's jobs for root (`pipe.become_user`): whose. Other processes
-of that user must not get at it, nor at its children."""
+"""Environment variable with the user whose jobs this process reads for root (`pipe.become_user`).
+Other processes of that user must not get at it, nor at its children."""
 _PR_SET_PDEATHSIG: Final = 1
 _MORTAL: Final = """
 import os, sys
@@ -35,7 +35,7 @@ except OSError as error:
 """PR_SET_PDEATHSIG, then the program. Between fork and exec (`preexec_fn`) it could hang: other
 threads may have held locks as this process forked."""
 DESCRIPTORS: Final = "/proc/self/fd/"
-"""Where the kernel shows the open files of whoever looks, also those without a name."""
+"""Where the kernel shows a process its open files, even those without a name."""
 _RUN: Final = f"""
 import os, sys, runpy
 if {AS_USER!r} in os.environ:
@@ -70,10 +70,9 @@ def descriptors_in(command: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def die_with(parent: int) -> None:
-    """Has the kernel kill this process when the thread that has started it ends.
+    """Has the kernel kill this process when the thread that started it ends.
 
-    Args:
-        parent: the process that has started it: it may have ended before.
+    `parent` started it, and may already have ended.
     """
     with suppress(Exception):  # a Python without ctypes: then the parent alone ends us
         import ctypes  # noqa: PLC0415 - slow, and seldom needed
@@ -84,7 +83,7 @@ def die_with(parent: int) -> None:
 
 
 def mortal_command(program: str) -> tuple[str, ...]:
-    """What goes before the words of a program that the kernel shall kill when we end.
+    """Returns a prefix for a command, so that the kernel kills the program when we end.
 
     The signal comes when the *thread* that starts it ends: so that has to be the main one.
     """

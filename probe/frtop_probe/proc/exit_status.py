@@ -55,8 +55,8 @@ def open_pidfd(pid: int) -> int | None:
 def is_alive(pid: int, start_ticks: int) -> bool:
     """Whether the process that started at `start_ticks` still runs and is not a zombie.
 
-    When we have no file descriptor left to read /proc, any process of ours with this pid counts
-    as alive: a rank is never reported dead without evidence.
+    If we have no file descriptor left to read /proc, any process of ours with this pid counts as
+    alive: a rank is never reported dead without evidence.
     """
     found = processes.read_stat(pid)
     if found is None:

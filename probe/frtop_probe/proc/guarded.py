@@ -29,7 +29,7 @@ class GuardedCall:
     Attributes:
         value: what it returned; None if it did not.
         signal: the signal that ended it; 0 for none.
-        timed_out: it did not return in time. It was killed, and may be left in the kernel.
+        timed_out: it took too long. It was killed, and may still be in the kernel.
     """
 
     value: Any = None
@@ -47,7 +47,7 @@ class Running:
     answer: bytearray
 
     def result(self) -> GuardedCall | None:
-        """What came of it; None while it runs."""
+        """Returns its outcome; None while it runs."""
         _read((self,))
         ended = _ended(self)
         if ended is not None:
@@ -108,7 +108,7 @@ def _read(running: Iterable[Running]) -> None:
 
 
 def _ended(one: Running) -> GuardedCall | None:
-    """The result of a call that is over, or out of time; else None."""
+    """Returns the result of a call that is over or out of time, else None."""
     pid, status = os.waitpid(one.pid, os.WNOHANG)
     if pid:
         _read((one,))

@@ -1,4 +1,4 @@
-"""Small files of /proc and /sys, the forms that several of them have, and texts of others."""
+"""Reads small files of /proc and /sys in their common formats, and cleans text from others."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def read_text(path: Path | str, most: int = LONGEST) -> str:
 
 
 def number(text: str) -> int | None:
-    """A whole number from 0 on; None of anything else."""
+    """Parses a whole number from 0 on; None for anything else."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else None
 
 
 def read_number(path: Path | str) -> int | None:
-    """The number that is all of a file."""
+    """Returns the number that a file consists of, if it does."""
     return number(read_text(path, 64))
 
 
 def named_numbers(text: str) -> dict[str, int]:
-    """Lines of a name and a number, as `oom_kill 3` or `MemFree: 12 kB`."""
+    """Parses lines of a name and a number, such as `oom_kill 3` or `MemFree: 12 kB`."""
     found = {}
     for line in text.splitlines():
         words = line.split()
@@ -50,7 +50,7 @@ def named_numbers(text: str) -> dict[str, int]:
 
 
 def printable(text: str, most: int = 200) -> str:
-    """One line of a text, without what a terminal would obey."""
+    """Returns a text as one line, without control characters of terminals."""
     return "".join(c if c.isprintable() else " " for c in text[:most])
 
 

@@ -25,15 +25,14 @@ TOO_MANY_LEFT: Final = "not readable: too many earlier reads have not returned"
 CLOSED: Final = "not readable: the reader was closed"
 
 _PATIENCE: Final = 5
-"""A child gets this many deadlines in which it uses no CPU time; one in an uninterruptible wait
-gets one."""
+"""A child gets this many deadlines without using CPU time; in an uninterruptible wait, one."""
 _MOST: Final = 30
-"""Deadlines of a child that works. Killed for being slow, it would have to begin anew, and on an
-overloaded machine never come to an end."""
+"""Most deadlines of a child that works. If it were killed for being slow, it would have to start
+again, and on an overloaded machine would never finish."""
 _SAMPLES: Final = 5
 _SAMPLE_S: Final = 0.02
 _START_S: Final = 20.0
-"""For the start of a child, on a machine whose cores are all busy."""
+"""Longest start of a child, on a machine whose cores are all busy."""
 _LINE: Final = 256 << 20
 """Bytes of an answer: two full rings of 20,000 entries, as JSON, are 4 MB."""
 _CLOSE_S: Final = 0.5
@@ -61,7 +60,7 @@ class LineChild:
         self._left: list[subprocess.Popen[bytes]] = []
         self._closed = False
         self.left_at = ""
-        """The name that the last child left behind had given itself: what it was reading."""
+        """The name of the last child that was left behind, which says what it was reading."""
 
     @property
     def runs(self) -> bool:
@@ -90,7 +89,7 @@ class LineChild:
         except OSError as error:
             self.abandon()
             raise NotReadable(CHILD_ENDED, str(error)) from error
-        except BaseException:  # cancelled: the answer that is under way is for nobody
+        except BaseException:  # cancelled: nobody wants the answer under way
             self.abandon()
             raise
         return self._parse(line)

@@ -1,4 +1,4 @@
-"""Another process before and while its memory is read: who it is, what it has mapped, its bytes.
+"""Reads another process: its identity, its mappings, its memory.
 
 A read may block while the target holds its memory lock in a driver. So only a child that its
 parent can leave behind reads: see `unprepared.worker`.
@@ -42,7 +42,7 @@ _MEMORY_LOCK_WAITS: Final = ("rwsem_down", "down_read", "down_write", "mmap_read
 """Beginnings of wchan while a thread waits for an address space's lock (kernel/locking/rwsem.c)."""
 
 AT: Final = "at "
-"""While a process reads that of another in a search, this and the other's pid is its name."""
+"""While a process reads another one in a search, its name is this and the other's pid."""
 
 
 class NotReadable(Exception):
@@ -108,7 +108,7 @@ class ProcessMemory:
             raise NotReadable(_reason_of(error), f"{address:#x}: {error}") from error
         if len(data) == size:
             return data
-        if not data and size:  # what the kernel answers when the address space is gone
+        if not data and size:  # the kernel's answer when the address space is gone
             raise NotReadable(GONE, f"empty read at {address:#x}")
         return data + self.read(address + len(data), size - len(data))
 

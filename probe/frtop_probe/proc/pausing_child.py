@@ -1,4 +1,4 @@
-"""The parent's side of a child that reads gauges: it is asked less when it hangs or fails."""
+"""The parent's side of a child that reads gauges, and is asked less if it hangs or fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frtop_probe.proc.memory import NotReadable
 DEADLINE_S: Final = 5.0
 FIRST_PAUSE_S: Final = 60.0
 LONGEST_PAUSE_S: Final = 3600.0
-"""After a call that hung: each further one doubles the pause, as each costs a child."""
+"""Longest pause after a call that hung. Each one costs a child, and doubles the pause."""
 MAX_LEFT: Final = 2
 """Children that may hang at a time; some 20 MB each."""
 Reading = TypeVar("Reading")

@@ -1,4 +1,4 @@
-"""Who a process is and what it may do. Nothing that is read here waits for the process."""
+"""Reads the ids and rights of a process, without waiting for it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ProcessRights:
 
 
 def read_rights(pid: int | str, root: Path = Path("/")) -> ProcessRights:
-    """Reads one process; "self" is us. Of one that is gone nothing is known."""
+    """Reads one process; "self" is us. All fields of a process that is gone are unknown."""
     folder = root / "proc" / str(pid)
     fields = read_fields(folder / "status")
     return ProcessRights(
@@ -80,7 +80,7 @@ def _mask(text: str) -> int:
 
 
 def _owner(folder: Path) -> int | None:
-    """Of the files in the folder: the folder itself is the user's in any case."""
+    """Returns the owner of files in the folder; the folder itself always belongs to the user."""
     try:
         return (folder / "status").stat().st_uid
     except OSError:

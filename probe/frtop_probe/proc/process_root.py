@@ -1,7 +1,7 @@
-"""Files as a process sees them: in a container, a path names another file there than here.
+"""Opens files as a process sees them: in a container, a path names another file.
 
-Links are followed here and not by the kernel: through /proc/PID/root it takes an absolute link to
-begin at our root, and would give a file of the host's.
+Links are followed here, not by the kernel: through /proc/PID/root it resolves absolute links from
+our root, and would open a file of the host.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ProcessRoot:
 
     Attributes:
         view: equal for processes that see the same files; "" for what we see ourselves.
-        path: of its root folder, by a process that has it.
+        path: of its root folder, through a process that has it.
     """
 
     view: str = ""

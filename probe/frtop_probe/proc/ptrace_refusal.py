@@ -1,6 +1,6 @@
-"""Why the kernel refuses to let us read or trace a process, and what changes that.
+"""Explains why the kernel does not let us read or trace a process, and what to change.
 
-The one place of these reasons, for agents, screens and `frtop doctor`.
+Agents, screens and `frtop doctor` all take the reasons from here.
 """
 
 from __future__ import annotations
@@ -130,12 +130,12 @@ def may_trace_all(rights: ProcessRights) -> bool:
 
 
 def is_contained(rights: ProcessRights) -> bool:
-    """Whether a process is in another pid namespace than the host's first."""
+    """Whether a process is outside the host's initial pid namespace."""
     return rights.namespaces.get("pid", _INITIAL_PID_NAMESPACE) != _INITIAL_PID_NAMESPACE
 
 
 def is_in_other_pids(ours: ProcessRights, theirs: ProcessRights | None) -> bool:
-    """Whether a process is known to be in another pid namespace than we are."""
+    """Whether a process is known to be in a different pid namespace from ours."""
     spaces = [one.namespaces.get("pid") for one in (ours, theirs) if one is not None]
     return len(spaces) == 2 and None not in spaces and spaces[0] != spaces[1]
 
@@ -146,7 +146,7 @@ def why_refused(
     yama: str = "",
     program: tuple[str, ProgramFlaw] = ("", ""),
 ) -> Obstacle:
-    """Returns the first thing that is in the way, in the order in which the kernel checks.
+    """Returns the first obstacle, in the order in which the kernel checks.
 
     Args:
         ours: of the process that was refused.
@@ -186,14 +186,14 @@ def why_refused(
 
 
 def as_user(ours: ProcessRights, user: str, uid: int | None) -> Change:
-    """What is typed to look at the ranks of a user: root becomes that user by itself."""
+    """Returns the command to look at the ranks of a user; as root, frtop becomes that user."""
     if ours.uid == 0 and uid:
         return Change("type", f"frtop --user {user}")
     return Change("type", f"sudo -u '#{uid}' frtop")
 
 
 def other_user(ours: ProcessRights, theirs: ProcessRights) -> Obstacle:
-    """Of a process of another user, which frtop reads for nobody else."""
+    """Returns the obstacle of another user's process, which only that user may read."""
     change = as_user(ours, str(theirs.uid), theirs.uid)
     if _other_user_namespace(ours, theirs):  # its uid has no name here
         change = Change("type", f"nsenter -t {theirs.pid} -U -m -p -n frtop    # or `podman exec`")
@@ -286,7 +286,7 @@ def _with_capability(ours: ProcessRights) -> tuple[Change, ...]:
 
 
 def _where(ours: ProcessRights) -> str:
-    """Where a setting of the host is to be typed."""
+    """Returns where to type a setting of the host."""
     return "    # on the host, outside of the container" if is_contained(ours) else ""
 
 
@@ -296,16 +296,13 @@ _SET_YAMA_AT_BOOT: Final = (
 
 
 def _other_user_namespace(ours: ProcessRights, theirs: ProcessRights) -> bool:
-    """Whether theirs is another user namespace.
-
-    Of one in which we have all rights, as that of our own rootless container, nothing is refused.
-    """
+    """Whether theirs is another user namespace, in which we do not have all rights."""
     mine, other = ours.namespaces.get("user"), theirs.namespaces.get("user")
     if mine is None:
         return False
     if other is not None:
         return mine != other
-    return mine != _INITIAL_USER_NAMESPACE  # from inside of one, what is outside is not readable
+    return mine != _INITIAL_USER_NAMESPACE  # from inside one, processes outside are not readable
 
 
 def _names(mask: int) -> str:

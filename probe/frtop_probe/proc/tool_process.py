@@ -1,7 +1,7 @@
-"""Programs that take stacks for the agent: found, started, read within bounds, ended.
+"""Finds, starts and ends programs that take stacks for the agent, with bounded output.
 
-Where nothing can be installed, an operator sends one: then it is a file without a name, and its
-path is that of our descriptor of it.
+Where nothing can be installed, an operator sends one as a file without a name, whose path is that
+of our descriptor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _sent: dict[str, str] = {}
 
 def find(name: str) -> str | None:
     """A program's path: the one that was sent, else beside this Python, else on PATH."""
-    if path := _sent.get(name):  # none that serves was there
+    if path := _sent.get(name):  # no usable one was installed
         return path
     beside = Path(sys.executable).with_name(name)
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
@@ -58,7 +58,7 @@ async def start(*command: str, dies_with_us: bool = False) -> asyncio.subprocess
         dies_with_us: the kernel kills it when this process ends, however that comes. Needs 20 ms.
     """
     program, *arguments = command
-    # One that was sent has no path of its own, but `ps` shows its name.
+    # A program that was sent has no path, but `ps` shows its name.
     words = [next((name for name, path in _sent.items() if path == program), program), *arguments]
     if dies_with_us:
         words = [*child_process.mortal_command(program), *words]

@@ -1,10 +1,10 @@
-"""Who holds a process, a tracer or a stop signal; and ends a stop that a killed tool left.
+"""Finds who holds a process, and ends a stop that a killed tool left behind.
 
-A tool that takes native stacks is the process's tracer meanwhile. When it is killed, the kernel
-lets its threads run on. But one that was attaching with PTRACE_ATTACH has sent a SIGSTOP, which
-then stops the process for good (seen with pystack; py-spy attaches with PTRACE_SEIZE, without a
-signal). Only that stop is ended here. One that somebody else has sent shows as pending while all
-threads are held; only while the tool attaches or detaches it cannot be told from the tool's.
+A tool that takes native stacks is the process's tracer meanwhile. If it is killed, the kernel lets
+the threads run on. But if it was attaching with PTRACE_ATTACH, it has sent a SIGSTOP, which then
+stops the process for good (seen with pystack; py-spy attaches with PTRACE_SEIZE, without a signal).
+Only that stop is ended here. A stop from somebody else shows as pending while all threads are held;
+only while the tool attaches or detaches, the two look the same.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ torch was writing it, a file ends in `.tmp`."""
 
 
 def socket_of(ring: Path) -> Path:
-    """Returns the path of the socket that belongs to a ring."""
     return ring.with_suffix(SUFFIX)
 
 

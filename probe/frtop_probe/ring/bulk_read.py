@@ -70,7 +70,6 @@ class Slots(NamedTuple):
     """Later flags and reduce op; see `flags_and_reduce`."""
 
     def only(self, wanted: Iterable[bool]) -> Slots:
-        """Returns the slots for which `wanted` is true."""
         wanted = list(wanted)
         return Slots(*(list(compress(column, wanted)) for column in self))
 
@@ -162,7 +161,6 @@ def key_of(what: int, party: int, sizes: int) -> OpKey:
 
 
 def group_of(what: int) -> int:
-    """Returns the group id."""
     group: int = _PAIR.unpack(_WORD.pack(what))[0]
     return group
 

@@ -65,7 +65,6 @@ class RecordingLock:
             os.utime(self._descriptor)
 
     def release(self) -> None:
-        """Releases the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

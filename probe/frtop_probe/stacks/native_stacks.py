@@ -1,4 +1,4 @@
-"""Stacks with frames of C and C++. The process stands still while a tool takes them.
+"""Takes stacks with frames of C and C++, for which the process stands still.
 
 py-spy shows the threads that Python knows. pystack, if installed, is quicker and shows all threads,
 so also the one in which an op runs; docs/unprepared.md has the figures. Both are debuggers: frtop
@@ -29,7 +29,7 @@ _POLL_S: Final = 0.005
 _RELEASE_S: Final = 2.0
 _SETTLE_S: Final = 0.5
 _D_LOOKS: Final = 5
-"""Looks at threads in state D, 20 ms apart: a page fault from a disk is over by then."""
+"""Looks at threads in state D, 20 ms apart: after them, a page fault from a disk is over."""
 
 
 _IN_A_CONTAINER: Final = (
@@ -60,7 +60,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class NativeStacks:
-    """What was found; the fields are those of `wire.NativeStacksResponse`."""
+    """The result, with the fields of `wire.NativeStacksResponse`."""
 
     dump: wire.StackDump
     tool: str = ""
@@ -78,12 +78,12 @@ def find_tool() -> Tool | None:
 
 
 def _may_run(path: str) -> bool:
-    """Whether the interpreter of a script, if it is one, may be run by this user, too."""
+    """Whether this user may run a program, and its interpreter if it is a script."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - two bytes
             first = file.readline(512)
     except OSError:
-        return True  # whoever starts it says what is wrong
+        return True  # starting it will show what is wrong
     interpreter = first[2:].split()[:1] if first.startswith(b"#!") else []
     return all(os.access(one, os.X_OK) for one in interpreter)
 
@@ -145,7 +145,7 @@ async def _why_not_attach(pid: int) -> wire.StackDump | None:
 
 
 async def _why_held(pid: int) -> wire.StackDump | None:
-    """Why a process could not run on, or would hold the tool; None for neither."""
+    """Why a process could not run on, or would hold up the tool; None for neither."""
     tasks = tracing.read_tasks(pid)
     if tracer := next((task.tracer for task in tasks if task.tracer), 0):
         text = f"process {tracer} (a debugger?) traces process {pid}: end it there, then ask again"

@@ -1,4 +1,4 @@
-"""What `py-spy dump --json` writes, whoever has taken it."""
+"""Decodes the output of `py-spy dump --json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Variable(msgspec.Struct):
 
 
 class CallFrame(msgspec.Struct):
-    """A frame. With `--native` those of C have their library as `module`."""
+    """A frame. With `--native`, frames of C have their library as `module`."""
 
     name: str
     filename: str = ""

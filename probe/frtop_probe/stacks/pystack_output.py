@@ -1,4 +1,4 @@
-"""Parses what `pystack remote --native-all --no-color` prints: it has no other format."""
+"""Parses the output of `pystack remote --native-all --no-color`, its only format."""
 
 from __future__ import annotations
 

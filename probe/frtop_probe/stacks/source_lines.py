@@ -1,7 +1,7 @@
-"""The text of source lines, read in a daemon thread that a hung file system may block.
+"""Reads source lines in a daemon thread, which a hung file system may block.
 
 Training scripts often lie on the very file system that hangs. So a caller waits only briefly, and
-the next snapshot has the lines that came late. A path names the file that the process sees.
+the next snapshot has the late lines. A path names the file that the process sees.
 """
 
 from __future__ import annotations

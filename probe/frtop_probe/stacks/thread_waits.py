@@ -1,8 +1,9 @@
 """Finds which threads of a process wait for which others, from a dump of their stacks.
 
-Python does not note who holds a lock, nor who works on a future. But the object that a thread waits
-for is a local variable of the library's frames, and other threads have the same object in theirs:
-its address identifies them. Only the result leaves this module, no variable of the program.
+Python does not record who holds a lock, nor who works on a future. But the object that a thread
+waits for is a local variable of the library's frames, and other threads have the same object in
+theirs: its address identifies them. Only the result leaves this module, not the program's
+variables.
 """
 
 from __future__ import annotations

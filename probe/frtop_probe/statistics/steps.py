@@ -46,7 +46,6 @@ class StepSplitter:
         self._ends.append(end)
 
     def add_span(self, kind: str, begin_ns: int, end_ns: int) -> None:
-        """Adds one of `SPANS`."""
         self._spans[kind].append((begin_ns, end_ns))
 
     def add_ops(self, ops: OpFields) -> None:
@@ -126,7 +125,6 @@ def overlaps(bounds: Sequence[Interval], intervals: Iterable[Interval]) -> list[
 
 
 def _joined(intervals: Iterable[Interval]) -> list[Interval]:
-    """Joins intervals that overlap."""
     joined: list[Interval] = []
     last_begin = last_end = 0
     first = True

@@ -25,7 +25,7 @@ from frtop_probe.unprepared.reader import UnpreparedReader
 from frtop_probe.unprepared.static_symbols import StaticSymbols
 
 _MAX_READERS: Final = 512
-"""Each keeps the addresses of its process, and one descriptor."""
+"""Most readers; each keeps the addresses of its process, and one descriptor."""
 
 
 class Readers:
@@ -38,7 +38,7 @@ class Readers:
         self._scanner = Scanner(blocking=self._read_blocking, run_time_environ=self._environment_of)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answers one request; `reason` says why an answer has nothing."""
+        """Answers one request; `reason` says why an answer is empty."""
         if "scan" in request:
             recorded = frozenset((int(pid), int(ticks)) for pid, ticks in request["scan"])
             self._stuck = frozenset(map(int, request.get("stuck", ())))
@@ -101,7 +101,7 @@ class Readers:
         return reader
 
     def _drop_ended(self) -> None:
-        """Drops ended processes: a host starts and ends some all day, and nobody asks for them."""
+        """Drops ended processes, about which nobody asks."""
         for pid in [pid for pid in self._readers if not os.path.exists(f"/proc/{pid}")]:  # noqa: PTH110 - hot
             self._drop(pid)
 

@@ -1,6 +1,6 @@
-"""One backend of a process group, in C++: its number, its ops in progress, its timeout.
+"""Reads one backend of a process group in C++: its number, ops in progress, timeout.
 
-Each look validates each object: the program may have freed it and put another in its place.
+Each look validates each object: the program may have freed it and reused its memory.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ _TAIL: Final = {"gloo": 56, "nccl": 120}
 
 Gloo's `seq_` is followed by `local_id_`, a vector of ranks from 2.15 on, and the status. NCCL's by
 `seqP2P_`, `op_id_`, `local_id_`, that vector, a log prefix, two more members, and the status.
-Without the vector this reads 24 bytes past the object: the next of the heap, which are used for
-nothing that is not validated.
+Without the vector this reads 24 bytes past the object, which are validated before use.
 """
 _STEADY_TRIES: Final = 3
 _STATUS_BYTES: Final = 24 + 3 * cxx.STRING
@@ -56,9 +55,9 @@ _UNKNOWN_OP: Final = 100
 _MAX_NUMBER: Final = 1 << 48
 
 _VTABLE_WORDS: Final = 24
-"""Virtual functions of Work that are searched; it has 17 in 2.8 and 20 in 2.15."""
+"""Virtual functions of Work to search; it has 17 in 2.8 and 20 in 2.15."""
 _MAX_TENSORS: Final = 16
-"""Output tensors that are described. An all_gather has one per member."""
+"""Most output tensors that are described. An all_gather has one per member."""
 _MAX_LISTS: Final = 4096
 _NO_TIMEOUT_S: Final = 10 * 365 * 86_400
 
@@ -75,7 +74,7 @@ class BackendPlace:
 
 
 class BackendReader:
-    """Reads backends of one process; remembers where a class keeps its options."""
+    """Reads backends of one process; remembers where each class has its options."""
 
     def __init__(self, memory: ProcessMemory, layout: TorchLayout) -> None:
         self._memory = memory
@@ -120,7 +119,7 @@ class BackendReader:
         """Reads a backend of a group.
 
         Raises:
-            NotReadable: it is of an unknown class, or not of this group any more.
+            NotReadable: its class is unknown, or it no longer belongs to this group.
         """
         kind = self._layout.backends.get(place.vtable)
         if kind is None:
@@ -172,9 +171,9 @@ class BackendReader:
     def _is_steady(
         self, before: bytes, place: BackendPlace, kind: BackendClass, group: GroupState
     ) -> bool:
-        """Whether gloo's two counters were not read between their increments, one after the other.
+        """Whether gloo's two counters are consistent, not read between their increments.
 
-        Ops in progress are numbered by the difference of the two.
+        Their difference numbers the ops in progress.
         """
         after = self._block(place.address, place.vtable, kind, group)
         return _messages(before, kind) == _messages(after, kind)
@@ -265,7 +264,7 @@ class BackendReader:
 
 
 def _collectives(raw: bytes, kind: BackendClass) -> int | None:
-    """Reads gloo's `collectiveCounter_`, which every collective and no message takes a tag from."""
+    """Reads gloo's `collectiveCounter_`, from which collectives, but not messages, take tags."""
     if kind.collectives is None or kind.collectives + 4 > len(raw):
         return None
     return int(struct.unpack_from("<I", raw, kind.collectives)[0])

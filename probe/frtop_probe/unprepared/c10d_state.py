@@ -1,8 +1,8 @@
 """c10d's state: the process groups of a rank, their members, numbers and ops in progress.
 
-Python has `_pg_names`, `_pg_map` and `_pg_group_ranks` in torch.distributed.distributed_c10d, C++
-the `ProcessGroup` of each with its backends. Both must agree on rank and size. Later looks read
-only what changes: about nine small reads a group.
+Python has `_pg_names`, `_pg_map` and `_pg_group_ranks` in torch.distributed.distributed_c10d, and
+C++ has the `ProcessGroup` of each with its backends. Both must agree on rank and size. Later looks
+read only what changes: about nine small reads per group.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MAX_BACKENDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _KnownGroup:
-    """What never changes in a group, and what shows that it is still the same group."""
+    """The constant part of a group, and what identifies it."""
 
     name_address: int
     cxx_address: int
@@ -85,7 +85,7 @@ class C10dReader:
         self._keys = python.table(self._module).keys
 
     def read(self) -> tuple[GroupState, ...]:
-        """Returns the groups of this moment.
+        """Returns the current groups.
 
         Raises:
             NotReadable: `NO_GROUPS`, or the state changed while it was read.
@@ -105,7 +105,7 @@ class C10dReader:
         )
 
     def _table_addresses(self) -> list[int]:
-        """Reads the values of the module's variables, which a program may bind anew."""
+        """Reads the values of the module's variables, which a program may rebind."""
         table = self._python.table(self._module)
         found = []
         for name in _TABLES:
@@ -141,7 +141,7 @@ class C10dReader:
             return ""
 
     def _unchanged(self, entry: DictEntry) -> _KnownGroup | None:
-        """Returns what is known of a group if the object at its address is still the same."""
+        """Returns a known group if the object at its address is still the same."""
         known = self._known.get(entry.key)
         if known is None or known.group.ranks is None or known.name_address != entry.value:
             return None

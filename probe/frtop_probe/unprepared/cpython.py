@@ -1,8 +1,8 @@
-"""Objects of a CPython process, read without its help: 3.10 to 3.14, with the GIL.
+"""Reads objects of a CPython process from outside: 3.10 to 3.14, with the GIL.
 
 Layouts: cpython/*.h of each release, and `_Py_DebugOffsets` from 3.13 on
-(internal/pycore_debug_offsets.h), which is checked against what is used here. Every object's type
-is checked by name before it is read.
+(internal/pycore_debug_offsets.h), which is checked against the offsets used here. Every object's
+type is checked by name before it is read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LIBRARY: Final = re.compile(r"/libpython3\.\d+t?\.so[.\d]*$")
 
 @dataclass(frozen=True, slots=True)
 class PythonLayout:
-    """What differs between releases. Offsets and sizes in bytes.
+    """The differences between releases. Offsets and sizes in bytes.
 
     Attributes:
         interpreters: `_PyRuntime.interpreters.head`.
@@ -77,7 +77,7 @@ FIXED: Final = {
     (3, 12): PythonLayout(48, 944, 40, 56, 2, tagged_int=True, typed_keys=True),
 }
 _STATE_SHIFTS: Final = (2, 16)
-"""3.14.10 of Debian has 2; the sources of others have 16. What reads `sys.modules` is right."""
+"""3.14.10 of Debian has 2; the sources of others have 16. The right one reads `sys.modules`."""
 _MODULES_WORD: Final = {(3, 13): 11, (3, 14): 12}
 """Word of `_Py_DebugOffsets` with imports_modules: 3.14 put threads_main before it."""
 _HEAD_WORD: Final = 5
@@ -221,7 +221,6 @@ class Python:
         return found
 
     def module_dict(self, address: int) -> int:
-        """Returns the address of a module's `__dict__`."""
         self.expect(address, "module")
         return self.memory.word(address + _MODULE_DICT)
 

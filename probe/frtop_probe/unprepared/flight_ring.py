@@ -1,9 +1,9 @@
-"""The Flight Recorder's ring, read from outside.
+"""Reads the Flight Recorder's ring from outside.
 
 Its instance is a static inside a function, so its symbol is local: `static_symbols`. Releases
-differ in the layout of an entry. Its size is the one at which all ids follow each other; its fields
-count only if each string, and each SmallVector that points into itself, is in its place. Source:
-torch/csrc/distributed/c10d/FlightRecorder.hpp.
+differ in the layout of an entry. Its size is the one at which all ids are consecutive; its fields
+are valid only if each string, and each SmallVector that points into itself, is in its place.
+Source: torch/csrc/distributed/c10d/FlightRecorder.hpp.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class RingReader:
     def _stable(
         self, kind: str, recorder: int, stride: int, shift: int, limit: int | None
     ) -> FlightRing:
-        """Reads entries; reads those again that the rank has written meanwhile."""
+        """Reads entries; re-reads those that the rank has written meanwhile."""
         first = self._header(recorder)
         count = (first.end - first.begin) // stride
         wanted = set(_newest(first.next, count, limit))

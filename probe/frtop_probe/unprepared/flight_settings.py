@@ -1,4 +1,4 @@
-"""Which variables set the size of torch's Flight Recorder, and what it is without them.
+"""Finds the size of torch's Flight Recorder from variables, or its default.
 
 Sources: FlightRecorder.hpp of the wheels of 2.13 and 2.14 (both names, 2,000), jobs with 2.8
 (the older name, off); ProcessGroupNCCL.cpp for what is dumped when an op times out.

@@ -1,4 +1,4 @@
-"""What is read of a process: plain values, as JSON between the child that reads and its parent."""
+"""The state that is read from a process: plain values, which a child sends as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a look took: wall time in milliseconds, reads and bytes of /proc/PID/mem."""
+    """The cost of a look: wall time in ms, reads and bytes of /proc/PID/mem."""
 
     ms: float = 0.0
     reads: int = 0
@@ -75,8 +75,8 @@ class Backend:
         kind: "gloo", "nccl", "nccl2", or "" for a class that is not known here.
         devices: Device types that it serves: "cpu", "cuda", "device N".
         number: Sequence number of the last op issued; None if it is not readable.
-        counts_p2p: `number` also counts sends, receives and gloo's monitored barrier. Members may
-            then differ legally once one of these was seen.
+        counts_p2p: `number` also counts sends, receives and gloo's monitored barrier, after which
+            members may legally differ.
         collectives: Number of collectives issued, where `number` counts more; None if it is not
             readable. All members count alike; a monitored barrier counts twice.
         p2p_number: Number of sends and receives issued, where the backend counts them apart.
@@ -85,8 +85,8 @@ class Backend:
         checks: Ops in progress of the helper group that TORCH_DISTRIBUTED_DEBUG=DETAIL adds.
         check_number: Sequence number of that helper. It checks an op before the op is issued, so a
             rank that waits in a check is ahead in this number only.
-        checked: The backend stands behind the wrapper that makes these checks.
-        proven: This kind was compared with a live job; NCCL was not.
+        checked: The backend is inside the wrapper that makes these checks.
+        proven: This kind was tested on a live job; NCCL was not.
         reason: Why something is missing; "" if nothing is.
     """
 
@@ -259,10 +259,7 @@ _own_of: Final = attrgetter(*_OWN)
 
 
 def ring_json(ring: FlightRing) -> dict[str, Any]:
-    """Returns a ring as a table: thousands of entries share groups, shapes and lines.
-
-    Each of these stands in it once, so the answer is small, and so is what its reader keeps.
-    """
+    """Returns a ring as a table, in which shared groups, shapes and lines occur only once."""
     places: dict[tuple[Any, ...], int] = {}
     rows = []
     for entry in ring.entries:

@@ -51,12 +51,12 @@ from frtop_probe.unprepared.torch_layout import NO_TORCH, STRIPPED, TorchLayout,
 _TRIES: Final = 3
 """A running job changes c10d's state during about one look in a thousand."""
 UNCHANGING: Final = frozenset((FREE_THREADED, NO_PYTHON, STRIPPED, UNKNOWN_LIBRARY, UNKNOWN_PYTHON))
-"""Reasons that stay until the process runs another program."""
+"""Reasons that hold until the process runs another program."""
 _FINAL: Final = (UNCHANGING - {UNKNOWN_PYTHON}) | {
     NO_GROUPS, NO_MODULE, NO_TORCH, TOO_LARGE, REPLACED,
 }  # fmt: skip
-"""Reasons that stay if one tries again at once. An import may hide `sys.modules` for a moment, just
-as an unknown build does."""
+"""Reasons that hold if one tries again at once. An import may hide `sys.modules` for a moment, as
+an unknown build does."""
 TRANSPORTS_AGAIN_S: Final = 20.0
 """Seconds between two full searches for transports: C++ loads libraries without a module."""
 _TRANSPORT_MODULES: Final = frozenset((*MODULES, *(module for module, _ in VARIABLES)))
@@ -283,7 +283,7 @@ class UnpreparedReader:
 
 @contextmanager
 def _one_kind_of_error() -> Iterator[None]:
-    """Turns what a parser raises on bytes that changed under it into `NotReadable`."""
+    """Turns errors of parsers, on bytes that changed meanwhile, into `NotReadable`."""
     try:
         yield
     except (struct.error, ValueError, LookupError, OverflowError, MemoryError) as error:
@@ -322,7 +322,7 @@ class _TransportSearch:
     """Searches `sys.modules` and the mapped files of one process; remembers the result.
 
     A search reads the key of every module: about 2,000 small reads, 10 ms. Three reads show whether
-    modules came or went.
+    the modules have changed.
     """
 
     def __init__(self) -> None:
@@ -352,7 +352,7 @@ class _TransportSearch:
 
 
 def _table_of(python: Python | None) -> _Table | None:
-    """Returns what changes with each import and removal; None if it cannot be read."""
+    """Returns a value that changes with each import and removal; None if unreadable."""
     if python is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The line of the program that issued an op, from the Python frames that torch has recorded.
+"""Finds the line of the program that issued an op, in the Python frames that torch recorded.
 
 An entry has a `torch::CapturedTraceback`: pairs of a code object and the offset of an instruction,
 innermost first. The code object's table has the lines (Objects/locations.md of CPython). Its form

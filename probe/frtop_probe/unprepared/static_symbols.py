@@ -1,6 +1,6 @@
-"""Local symbols of a library: .symtab, which is in the file only, never in memory.
+"""Finds local symbols of a library: .symtab is only in the file, never in memory.
 
-This reads with pread: if the file shrank, a mapping of it would end the reader (SIGBUS).
+Uses pread: if the file shrank, a mapping would kill the reader (SIGBUS).
 """
 
 from __future__ import annotations

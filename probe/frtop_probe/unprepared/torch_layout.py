@@ -1,7 +1,7 @@
-"""How this build of torch lays out c10d's classes: read from the build itself, not from a table.
+"""Finds how this build of torch lays out c10d's classes, from the build itself, not a table.
 
-Exported vtables identify classes, and the machine code of getters tells where their members are.
-A member without a getter lies next to one that has it, and must meet the invariants of its type.
+Exported vtables identify classes, and the machine code of getters shows where their members are. A
+member without a getter lies next to one with a getter, and must satisfy the invariants of its type.
 Headers: torch/csrc/distributed/c10d/ProcessGroupGloo.hpp,
 ProcessGroupNCCL.hpp, Work.hpp of 2.8 to 2.15.
 """
@@ -95,7 +95,7 @@ class WorkLayout:
 
 @dataclass(frozen=True, slots=True)
 class TorchLayout:
-    """What one process's torch looks like; addresses are those of that process.
+    """The layout of torch in one process; addresses are those of that process.
 
     Attributes:
         libraries: By file name.

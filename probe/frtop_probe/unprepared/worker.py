@@ -1,8 +1,8 @@
 """The parent's side of the child that reads (`__main__`), for asyncio.
 
-A process that is stuck in a driver may hold the lock of its memory, and whoever reads it waits
-with it, out of reach of any timeout. So a child reads. When it does not answer in time it is
-killed and left to the kernel, and the process that it was reading is not asked again for a while.
+A process that is stuck in a driver may hold the lock of its memory, and then a reader blocks, too,
+beyond any timeout. So a child reads. If it does not answer in time it is killed and left to the
+kernel, and the process that it was reading is not read again for a while.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MODULE: Final = "frtop_probe.unprepared"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one request brought.
+    """The result of one request.
 
     Attributes:
         c10d: None if the process could not be read at all; `reason` says why.
@@ -70,7 +70,7 @@ class UnpreparedWorker:
         quarantine_s: float = QUARANTINE_S,
         command: Sequence[str] | None = None,
     ) -> None:
-        """Starts no child before the first look.
+        """The first look starts the child.
 
         Args:
             deadline_s: Seconds for a look by a running child; five times as many with rings.
@@ -163,7 +163,7 @@ class UnpreparedWorker:
         return self._quarantine
 
     def _avoid(self, left_at: str) -> None:
-        """Keeps the next searches away from the process that hung one: it hides all others."""
+        """Keeps the next searches away from the process at which one hung: it hid all others."""
         name, _, pid = left_at.rpartition(AT)
         if not name and pid.isdecimal():
             with suppress(NotReadable):  # it has ended

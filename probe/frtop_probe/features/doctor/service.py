@@ -69,7 +69,6 @@ def key(service: ServiceFacts) -> Tier:
 
 
 def agent(service: ServiceFacts) -> Tier:
-    """The agent of this host."""
     pid = service.agent_pid
     obstacles = []
     if pid and service.agent_state in ("T", "t"):

@@ -40,7 +40,6 @@ class Tier:
 
 
 def set_variable(name: str, value: str) -> tuple[Change, ...]:
-    """The changes that set a variable of a job."""
     return (
         Change("job script", f"export {name}={value}"),
         Change("pod spec", POD_ENV.format(name=name, value=value)),

@@ -191,7 +191,6 @@ class TensorRequests(RankFeature):
 
 
 def attach(recorder: Recorder, torch: Any) -> RankFeature:
-    """Makes the feature of this rank."""
     return TensorRequests(recorder.pending, torch)
 
 

@@ -58,7 +58,6 @@ class MarkWriter:
             self._words[at + layout.MARK_END // 8] = UNSEEN
 
     def add_samples(self, sequence: int, samples: int) -> None:
-        """Adds to the samples of a step."""
         at = self._word_of(sequence)
         if self._words[at] == sequence:
             known = self._words[at + layout.MARK_SAMPLES // 8]

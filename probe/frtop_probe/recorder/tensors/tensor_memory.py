@@ -89,7 +89,6 @@ def _address(torch: Any, tensor: Any, width: int) -> int:
 
 
 def is_nvidia(torch: Any, tensor: Any) -> bool:
-    """Returns whether the tensor is on an NVIDIA GPU."""
     return tensor.device.type == "cuda" and getattr(torch.version, "hip", None) is None
 
 

@@ -1,4 +1,4 @@
-"""What is known of one process, and what discovery makes of it."""
+"""Facts about one process, and the result of a search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUP_THREADS: Final = re.compile(r"gloo_|pt_(gloo|nccl|rccl|xccl|hccl|ucc|mpi)_
 A forked child does not have them: a fork copies the calling thread only.
 """
 STORE_THREAD: Final = "pt_tcpstore"
-"""Start of the name of the thread that serves the store. torchrun's agent may have it, too."""
+"""Start of the name of the thread that serves the store, which torchrun's agent may have, too."""
 TORCH_THREADS: Final = "pt_"
 DATA_WORKER: Final = "pt_data_worker"
 ELASTIC_AGENT: Final = "pt_elastic"
@@ -37,8 +37,8 @@ class ProcessFacts:
         program: file name of the executable; "" if it is not readable.
         thread_names: kernel names of its threads.
         argv: the command line, bounded; a process title is its first and only word.
-        environ: the variables of `claims.NAMES` as they were when the program started.
-        run_time_environ: the same variables as the memory has them now, if somebody read it.
+        environ: the variables of `claims.NAMES` when the program started.
+        run_time_environ: the same variables in memory now, if they were read.
         torch: libtorch is mapped; None if nobody looked, or it is not readable.
         inner_pid: pid in its own pid namespace; `pid` if that is ours.
         pid_namespace, net_namespace: inodes of the namespaces; 0 if not readable.
@@ -95,8 +95,8 @@ class Candidate:
     """A process of a job.
 
     Attributes:
-        rank, world_size, local_rank: None if neither launcher nor title says it; then the c10d
-            state does.
+        rank, world_size, local_rank: None if neither launcher nor title has it; the c10d state
+            may have it later.
         job: identity of the world; where possible, all its ranks on all hosts have the same one.
         prepared: frtop's recorder is in it, or its environment starts the recorder.
         ring_folder: FRTOP_DIR of its environment; "" if not set.

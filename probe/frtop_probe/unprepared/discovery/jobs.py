@@ -48,7 +48,7 @@ def find_jobs(
 
 
 def identity_of(standing: Standing, standings: Standings) -> str:
-    """Returns what all ranks of one world share.
+    """Returns a text that is the same for all ranks of one world.
 
     The environment's words are equal on all hosts. Without them, processes on one host that
     were started by the same process and run the same program count as one world.
@@ -68,7 +68,6 @@ def identity_of(standing: Standing, standings: Standings) -> str:
 
 
 def _starter(standing: Standing, standings: Standings) -> ProcessFacts | None:
-    """As `roles.starter_of`."""
     parent = standings.get(standing.facts.parent)
     if parent is not None and parent.role == "fork_server":
         parent = standings.get(parent.facts.parent)
@@ -76,9 +75,9 @@ def _starter(standing: Standing, standings: Standings) -> ProcessFacts | None:
 
 
 def _without_doubles(ranks: list[Standing]) -> tuple[list[Standing], list[Standing]]:
-    """Separates processes that claim the rank of a process that looks more like one.
+    """Separates processes that claim the rank of another process that looks more like a rank.
 
-    They are forked children that have their rank's environment and have lost their parent.
+    They are forked children with their rank's environment, whose parent is gone.
     """
     best: dict[int, int] = {}
     for rank in ranks:

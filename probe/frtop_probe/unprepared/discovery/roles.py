@@ -19,7 +19,7 @@ _TORCH_LAUNCHERS: Final = ("torchrun", "accelerate", "deepspeed")
 
 
 class Strength(IntEnum):
-    """How much a process itself, without its environment, looks like a rank."""
+    """How much a process looks like a rank, apart from its environment."""
 
     NOTHING = 0
     TORCH = 1
@@ -33,7 +33,7 @@ class Standing:
 
     Attributes:
         sure: False for a rank that counts only if another rank of its world is sure.
-        claim: what its environment says, unless it inherited that from its parent.
+        claim: from its environment, unless inherited from its parent.
         rank_above: pid of the nearest ancestor that is a rank.
         launcher_above: pid of the nearest ancestor that is a launcher.
     """
@@ -106,7 +106,7 @@ def ancestors(facts: ProcessFacts, table: Table) -> Iterator[ProcessFacts]:
 
 
 def _parents_first(table: Table) -> list[int]:
-    """Returns all pids. A pid that was reused while /proc was read must not make a circle."""
+    """Returns all pids, parents first; a reused pid must not make a circle."""
     ordered: dict[int, None] = {}
     for pid, facts in table.items():
         chain = [pid]
@@ -119,7 +119,7 @@ def _parents_first(table: Table) -> list[int]:
 
 
 def _wrappers(table: Table, claims: Mapping[int, RankClaim]) -> set[int]:
-    """Programs that have started the rank as another program and only wait for it."""
+    """Returns programs that started the rank as another program and only wait for it."""
     found = set()
     for pid, claim in claims.items():
         facts = table[pid]
@@ -136,7 +136,7 @@ def _wrappers(table: Table, claims: Mapping[int, RankClaim]) -> set[int]:
 
 
 def starter_of(facts: ProcessFacts, table: Table) -> ProcessFacts | None:
-    """Returns the process that has started it, perhaps through a fork server."""
+    """Returns the process that started it, perhaps through a fork server."""
     parent = table.get(facts.parent)
     if parent is not None and is_fork_server(parent, table.get(parent.parent)):
         parent = table.get(parent.parent)
@@ -266,7 +266,7 @@ def _nearest(parent: Standing | None) -> tuple[int | None, int | None]:
     pid = parent.facts.pid
     if parent.role == "rank":
         return pid, parent.launcher_above
-    if parent.role == "launcher":  # what it starts are ranks of their own
+    if parent.role == "launcher":  # it starts separate ranks
         return None, pid
     return parent.rank_above, parent.launcher_above
 

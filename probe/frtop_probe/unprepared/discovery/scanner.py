@@ -1,4 +1,4 @@
-"""Finds the jobs of a user by scanning /proc again and again, at little cost.
+"""Finds the jobs of a user by scanning /proc repeatedly, at little cost.
 
 The first scan reads every process once. Later scans list /proc, and read a process again only if it
 is new, has changed, or may become a rank.
@@ -46,9 +46,9 @@ class _Entry:
     Attributes:
         inode: inode of its folder in /proc: another process with the same pid has another one.
         stat: its last stat.
-        own: it is the user's, and no kernel thread.
+        own: it belongs to the user, and is not a kernel thread.
         is_rank_of_other: it looks like a rank of another user.
-        is_watched: every scan checks it: Python, and what else may be a part of a job.
+        is_watched: every scan checks it, because it may be part of a job.
         wait_s: the pause after its next reading.
         again_at: when to read it again, by the monotonic clock.
     """
@@ -239,8 +239,8 @@ class Scanner:
             uid = os.stat(folder).st_uid  # noqa: PTH116 - hot
         except OSError:
             return None
-        # Root owns the files of a process that has changed its user, whoever that is; and one that
-        # has ids of several users is nobody's alone.
+        # Root owns the files of a process that has changed its user. One with ids of several users
+        # belongs to nobody alone.
         return uid if uid not in (0, self._uid) else proc_reader.only_uid(folder)
 
     def _table(self) -> dict[int, ProcessFacts]:

@@ -34,7 +34,6 @@ class Bucket:
 
     @property
     def values(self) -> int:
-        """Number of its values."""
         return sum(values for _, values in self.parameters)
 
     @property

@@ -12,6 +12,5 @@ if TYPE_CHECKING:
 
 
 def attach(recorder: Recorder, torch: Any) -> RankFeature:
-    """Makes the feature of this rank."""
     ring = recorder.ring.path
     return ProfileRequests(torch, ring, recorder.steps, recorder.pending, recorder.expect_ops)

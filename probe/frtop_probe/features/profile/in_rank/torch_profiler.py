@@ -123,7 +123,6 @@ class TorchProfiler:
             self._torch._C._profiler._remove_execution_trace_observer()  # noqa: SLF001
 
     def drop(self) -> None:
-        """Drops what was recorded."""
         self._profile = None
 
     def leave_in_child(self) -> None:
