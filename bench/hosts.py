@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from frtop_probe.agent import announcement
@@ -70,12 +69,7 @@ class Hosts:
             )
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:

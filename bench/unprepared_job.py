@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 import psutil
@@ -68,12 +67,7 @@ class UnpreparedJob:
             os.kill(card.pid, signal.SIGTERM)
             until(lambda: announcement.find_agent(self.folder) is None)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end_agent()
         ranks = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
@@ -100,12 +94,7 @@ class Following:
         self.agent = card.pid
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._source.close()
         self._job.end_agent()
 

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Final
 
 import psutil
@@ -141,12 +140,7 @@ class Watched:
         left = sum(one.is_file() for one in (self.folder / "state").rglob("*"))
         print(f"  the watcher ended with status {status}; files in its state: {left}")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         card = announcement.find_agent(self.folder)
         for process in (self._watcher, self._jobs):
             process.kill()

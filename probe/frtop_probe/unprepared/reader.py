@@ -8,7 +8,6 @@ import struct
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Final, TypeVar
 
 from frtop_probe.proc.memory import (
@@ -94,12 +93,7 @@ class UnpreparedReader:
     def __enter__(self) -> UnpreparedReader:  # noqa: PYI034 - Self came with Python 3.11
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
