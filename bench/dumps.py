@@ -45,7 +45,7 @@ def _write(folder: Path, ranks: int) -> int:
     Returns:
         The culprit.
     """
-    from flightrecorder.writer import FakeRecorder  # noqa: PLC0415 - part of the tests
+    from files.flightrecorder.writer import FakeRecorder  # noqa: PLC0415 - part of the tests
 
     culprit = ranks // 2 + 1
     for block in range(0, ranks, BLOCK_SIZE):

@@ -22,7 +22,14 @@ PLATFORMS: Final = tuple(
 )
 OLD_PLATFORMS: Final = ("manylinux2014_x86_64", "manylinux1_x86_64")
 MAX_BYTES: Final = 64 << 20
-SOURCES: Final = ("gpu_kit", "probe", "tui", "tests/zoo", "tests/jobs", "tests/flightrecorder")
+SOURCES: Final = (
+    "gpu_kit",
+    "probe",
+    "tui",
+    "tests/zoo",
+    "tests/jobs",
+    "tests/files/flightrecorder",
+)
 _UNPACKED: Final = shutil.ignore_patterns("__pycache__", "*.pyc", "test_*.py", "*.egg-info")
 _START: Final = '''"""The kit for one GPU: `python3 THIS_FOLDER --out RESULTS`, or `--help`."""
 

@@ -12,7 +12,7 @@ import pytest
 
 from diagnosis.test_update_fuzz import SCENES, show
 from files.boxes import BoxRecorder, write_boxes
-from flightrecorder.writer import make_recorders
+from files.flightrecorder.writer import make_recorders
 from frtop_probe import archive
 from frtop_probe.ring.recording import BOX_KIND
 from frtop_tui.errors import FrtopError

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from diagnosis.scenes import Scene, only
 from diagnosis.scenes import frame as scene_frame
 from files.boxes import BoxRecorder, write_boxes
+from files.flightrecorder import writer
+from files.flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_dumps
 from files.frames import blamed, notes
-from flightrecorder import writer
-from flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_dumps
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame

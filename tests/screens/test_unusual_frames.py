@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flightrecorder.writer import make_recorders, write_dumps
+from files.flightrecorder.writer import make_recorders, write_dumps
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.loader import open_paths
 from frtop_tui.screens.rank import RankScreen

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from files.test_capture import rows
-from files.test_formats import run_example
+from files.test_documented_examples import run_example
 from frtop_tui.cli import main
 from frtop_tui.files import capture
 from screens.scenes import hung

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from flightrecorder.writer import make_recorders, write_dumps
+from files.flightrecorder.writer import make_recorders, write_dumps
 from frtop_probe import wire
 from frtop_probe.statistics.op_bytes import tensor_bytes
 from frtop_tui.diagnosis.model import Frame

@@ -17,7 +17,7 @@ from frtop_tui.files.loader import open_paths
 from frtop_tui.text.plain import text
 
 pytestmark = pytest.mark.torch
-PROGRAM = Path(__file__).parents[1] / "jobs" / "dumping.py"
+PROGRAM = Path(__file__).parents[2] / "jobs" / "dumping.py"
 
 
 @pytest.fixture(scope="module")

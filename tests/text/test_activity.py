@@ -19,9 +19,8 @@ from frtop_tui.text.activity import (
 from frtop_tui.widgets.process_pane import process_lines
 from frtop_tui.widgets.rank_table import RowContext, columns, most_relevant
 from frtop_tui.widgets.spans import text_of
-
-from . import scenes
-from .driving import driven
+from screens import scenes
+from screens.driving import driven
 
 OWN = (scenes.frame_of("step", scenes.SITE.file, 59, "time.sleep(1e9)"), *scenes.LOADING[6:])
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from connect.pipes.operator_pipes import OperatorPipes
 from frtop_probe import wire
 from frtop_probe.pipe.start_script import start_script
 from frtop_tui.connect.connection_events import (
@@ -28,7 +29,6 @@ from frtop_tui.connect.pipes.payload import agent_lines
 from frtop_tui.connect.pipes.places import places
 from frtop_tui.connect.pipes.slurm import step_command
 from frtop_tui.connect.pipes.ssh_command import program
-from reach.operator_pipes import OperatorPipes
 from waiting import DEADLINE_S, wait_for
 
 HERE = Path(__file__).parent

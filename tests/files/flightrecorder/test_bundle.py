@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from files.flightrecorder.writer import FakeRecorder, one_missing
 from files.frames import blamed
-from flightrecorder.writer import FakeRecorder, one_missing
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.flightrecorder.bundle import dumps_in_page, dumps_in_values
 from frtop_tui.files.loader import open_paths

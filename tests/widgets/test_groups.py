@@ -6,8 +6,7 @@ from diagnosis.scenes import Scene
 from frtop_tui.widgets.grid_layout import lay_out, natural_key, short_hosts
 from frtop_tui.widgets.groups import group_line, group_rows, group_state, with_rank_details
 from frtop_tui.widgets.spans import text_of, width_of
-
-from . import scenes
+from screens import scenes
 
 
 def test_idle_groups_of_a_kind_fold_and_waiting_groups_come_first() -> None:

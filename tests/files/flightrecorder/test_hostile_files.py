@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from flightrecorder.writer import make_recorders, pickle_like_torch
+from files.flightrecorder.writer import make_recorders, pickle_like_torch
 from frtop_tui.files import capture
 from frtop_tui.files.loader import open_paths
 

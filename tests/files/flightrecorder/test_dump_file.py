@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flightrecorder.writer import make_recorders, pickle_like_torch
+from files.flightrecorder.writer import make_recorders, pickle_like_torch
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.flightrecorder import dump_file
 from frtop_tui.files.flightrecorder.dump import parse_dump

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diagnosis.scenes import only
-from flightrecorder.writer import MS, FakeRecorder, make_recorders, one_missing, write_dumps
+from files.flightrecorder.writer import MS, FakeRecorder, make_recorders, one_missing, write_dumps
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.loader import open_paths

@@ -12,8 +12,7 @@ from typing import cast
 
 import pytest
 
-from files.frames import blamed, notes
-from flightrecorder.writer import (
+from files.flightrecorder.writer import (
     MS,
     WALL,
     group_labelled,
@@ -22,6 +21,7 @@ from flightrecorder.writer import (
     one_missing,
     write_dumps,
 )
+from files.frames import blamed, notes
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.cases.context import Context

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flightrecorder.writer import make_recorders, write_dumps
+from files.flightrecorder.writer import make_recorders, write_dumps
 from frtop_tui.cli import main
 from frtop_tui.cli.files import require_writable
 from frtop_tui.errors import Unreadable

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from diagnosis.scenes import Scene
 from diagnosis.scenes import frame as scene_frame
 from files.boxes import BoxRecorder, write_boxes
+from files.flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_dumps
 from files.frames import blamed
 from files.test_loader import C10D, READS, SPINS, stack, write_capture
-from flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_dumps
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files import capture

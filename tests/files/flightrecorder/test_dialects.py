@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from files.frames import blamed
-from flightrecorder.writer import (
+from files.flightrecorder.writer import (
     FakeRecorder,
     make_recorders,
     one_missing,
     pickle_like_torch,
     write_dumps,
 )
+from files.frames import blamed
 from frtop_probe.consistency.profiling_names import ProfilingName
 from frtop_tui.files.flightrecorder.fields import profiling_name
 from frtop_tui.files.loader import open_paths

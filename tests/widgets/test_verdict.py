@@ -17,9 +17,8 @@ from frtop_tui.widgets import spans
 from frtop_tui.widgets.headline import HEALTH_TONE, health_line
 from frtop_tui.widgets.spans import TONES, text_of
 from frtop_tui.widgets.verdict import no_verdict, verdict_lines
-
-from . import scenes
-from .scenes import S
+from screens import scenes
+from screens.scenes import S
 
 
 def test_a_verdict_with_only_a_headline_is_drawn() -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from connect.pipes.operator_pipes import OperatorPipes
 from frtop_probe import wire
 from frtop_tui.cli import main
 from frtop_tui.connect.connection_events import Connected
 from frtop_tui.connect.pipes.places import places
-from reach.operator_pipes import OperatorPipes
 from waiting import wait_for
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"

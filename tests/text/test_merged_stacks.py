@@ -7,8 +7,7 @@ import time
 from frtop_probe import wire
 from frtop_tui.job.stack_frames import frame_line
 from frtop_tui.text.merged_stacks import StackNode, merge_frame, merge_stacks, shared_op, tree_lines
-
-from . import scenes
+from screens import scenes
 
 
 def drawn(
