@@ -75,13 +75,6 @@ def test_a_missing_key_is_reported_not_made(
         source.close()
 
 
-def test_a_key_that_others_can_read_is_refused(folder: Path) -> None:
-    keys.load(create=True).path.chmod(0o644)
-    with pytest.raises(KeyTrouble, match="read by others") as caught:
-        LiveSource()
-    assert "chmod 600" in caught.value.next_step
-
-
 def test_no_key_is_made_for_remote_hosts(folder: Path) -> None:
     with pytest.raises(KeyTrouble, match="no key"):
         LiveSource(["node[0-3]"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 from frtop_tui.diagnosis.causes import CAUSES, LOCATIONS, Cause, LocationKind
 
 DOCS = Path(__file__).parents[2] / "docs/diagnosis.md"
@@ -19,16 +17,16 @@ def test_every_cause_has_its_words() -> None:
     assert LOCATIONS.keys() == set(get_args(LocationKind))
 
 
-@pytest.mark.parametrize("cause", sorted(WORDS))
-def test_the_words_of_a_cause_say_something(cause: Cause) -> None:
-    words = CAUSES[cause]
-    assert words.sentence
-    assert words.step
-    assert 0 < len(words.cell) <= LONGEST_CELL or cause == "unknown"
-    assert f"| `{cause}` | {words.sentence} |" in DOCS.read_text()
+def test_the_words_of_a_cause_say_something() -> None:
+    page = DOCS.read_text()
+    for cause, words in CAUSES.items():
+        assert words.sentence, cause
+        assert words.step, cause
+        assert 0 < len(words.cell) <= LONGEST_CELL or cause == "unknown", cause
+        assert f"| `{cause}` | {words.sentence} |" in page
 
 
-@pytest.mark.parametrize("kind", get_args(LocationKind))
-def test_the_step_of_a_place_can_be_filled_in(kind: LocationKind) -> None:
+def test_the_step_of_a_place_can_be_filled_in() -> None:
     names = ("pid", "line", "rank", "stacks", "top", "file")
-    assert LOCATIONS[kind].step.format(**dict.fromkeys(names, "it"))
+    for kind, words in LOCATIONS.items():
+        assert words.step.format(**dict.fromkeys(names, "it")), kind

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import subprocess
 import venv
 from pathlib import Path
 
-import pytest
-
 from e2e.conftest import Launch, frtop
 from waiting import wait_for
-
-
-@pytest.mark.long
-def test_sizes_that_differ_are_a_mismatch_even_after_gloo_aborted(
-    home: Path, torchrun: Launch
-) -> None:
-    job = torchrun("size_mismatch.py", ranks=3)
-    output, _ = job.communicate(timeout=150)
-    assert job.returncode != 0, output
-    said = frtop("diagnose", "--json")
-    assert said.returncode == 3, said.stdout + said.stderr + output
-    document = json.loads(said.stdout)
-    first = document["verdicts"][0]
-    assert first["kind"] == "mismatch"
-    assert first["culprits"] == [1]
-    assert first["op"] == {"number": 4, "kind": "all_reduce"}
-    assert re.search(r"1025.*1024|1024.*1025", first["why"]["text"] + str(first["evidence"]))
-    # The rings of dead ranks show that gloo aborted them.
-    assert all(rank["state"] == "dead" for rank in document["ranks"].values())
 
 
 def test_run_then_diagnose_a_job_whose_environment_has_no_frtop(

@@ -353,7 +353,7 @@ def test_names_without_a_rank_suggest_a_pattern(tmp_path: Path) -> None:
     for one in one_missing():
         host, number = divmod(one.rank, 2)
         (tmp_path / f"trace_node{host}_{number}").write_bytes(one.pickle())
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(Unreadable, match="is unknown: name each file") as caught:
         open_paths([tmp_path])
     assert "--ranks-from" in caught.value.next_step
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from connect.scripted_source import ScriptedSource
 from frtop_tui.app import FrtopApp, run_app
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.help import HelpScreen
 from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
@@ -140,13 +139,6 @@ async def test_b_takes_the_stacks_of_the_visible_rank() -> None:
         assert app.source.dumped == [(37,)]
 
 
-async def test_stacks_are_taken_when_their_screen_opens() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("b")
-        await app.wait_for(lambda: app.source.dumped == [tuple(range(64))])
-        await app.sees("stacks of all ranks: 5 of 64 ranks", "no stack  59 ranks")
-
-
 def with_new_stacks(frame: Frame, ranks: Iterable[int], seconds: int) -> Frame:
     """The frame some seconds later, with the stacks of these ranks taken just then."""
     now_ns = frame.now_ns + seconds * 10**9
@@ -223,12 +215,6 @@ async def test_the_table_sorts_by_neighbouring_columns_and_reverses() -> None:
         await app.sees("for ^")
 
 
-async def test_enter_on_a_group_opens_it() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("shift+tab", "j", "enter")
-        await app.sees("job > tp:0", "1 of 8 alike")
-
-
 async def test_pause_freezes_the_frame_and_says_so() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("Z")
@@ -274,16 +260,6 @@ async def test_help_lists_the_keys_of_the_previous_screen() -> None:
         await app.sees("help: keys of rank 37", "to the newest op")
         await app.press("escape")
         assert isinstance(app.screen, RankScreen)
-
-
-async def test_help_shows_no_key_that_does_nothing() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("question_mark")
-        screen = app.screen
-        assert isinstance(screen, HelpScreen)
-        names = {name for keys, _, _ in screen.keys for name in keys.split()}
-        assert not names & {"6", "7"}
-        assert {"?", "q", "Z", "y", "b", "t", "e", "J", "/", "1", "2", "3", "4", "5", ":"} <= names
 
 
 async def test_y_copies_the_verdict_or_says_that_there_is_none() -> None:

@@ -68,19 +68,11 @@ async def test_an_unknown_job_name_shows_the_way_to_other_jobs() -> None:
         await app.sees("llama-70b", "node0:29500")
 
 
-async def test_other_jobs_are_shown_with_the_way_to_them() -> None:
-    async with driven(rare_scenes.pipeline(), size=(100, 60)) as app:
-        await app.sees("llama-70b · +1 other job (J) · 64 ranks")
-        await app.sees("other jobs  1 ended; J shows it")
-        await app.press("question_mark")
-        await app.sees("help: keys of job")
-        await app.press("pagedown")
-        await app.sees("+1 other job")
-
-
 async def test_a_job_name_with_a_space_is_quoted() -> None:
     frame = rare_scenes.pipeline()
-    async with driven(replace(frame, running_jobs=frame.other_jobs), size=(100, 60)) as app:
+    async with driven(frame, size=(100, 60)) as app:
+        await app.sees("llama-70b · +1 other job (J) · 64 ranks", "other jobs  1 ended; J shows it")
+        await app.give(replace(frame, running_jobs=frame.other_jobs))
         await app.sees("other jobs  1 live; J shows it, or frtop --job 'llama 13b'")
 
 
@@ -208,12 +200,6 @@ async def test_brackets_in_names_are_not_markup() -> None:
         await app.sees("[bold]rank[/bold] [37] waits")
         await app.press("slash", *"host:node[1-2]")
         await app.sees("ranks 16 of 64, filter host:node[1-2]")
-
-
-async def test_without_colours_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    async with driven(scenes.two_roots(), size=(120, 50)) as app:
-        await app.sees("HUNG", "bbbbbDbb", "bbbbbLbb", "????????", "D dead 1", "L late 1")
 
 
 async def test_a_dead_rank_is_not_shown_as_if_it_still_ran() -> None:

@@ -97,12 +97,6 @@ def test_json_of_all_ranks_in_one_file(tmp_path: Path, how: str) -> None:
     assert sorted(frame.ranks) == [0, 1, 2, 3]
 
 
-def test_json_of_one_rank_takes_the_rank_from_the_file_name(tmp_path: Path) -> None:
-    for one in one_missing():
-        (tmp_path / f"fr_trace_json.rank{one.rank}").write_bytes(one.json())
-    assert blamed(open_paths([tmp_path])) == {2}
-
-
 @pytest.mark.parametrize("text", ["<html></html>", "<h2>Rank 0: x</h2><pre>{", '{"0": {"a": 1}}'])
 def test_pages_without_dumps_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "fr_trace_1.json").write_text(text)
