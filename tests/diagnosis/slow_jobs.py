@@ -183,6 +183,17 @@ class SteppingJob:
         return ObservedFrame(now_ns=0, wall_ns=0, groups=views, ranks=ranks)
 
 
+def over_a_slow_link() -> SteppingJob:
+    """Ops of the groups of rank 1 take 40 ms, those of the others 8 ms."""
+    job = SteppingJob(4)
+    pairs, across = ((0, 1), (2, 3)), ((0, 2), (1, 3))
+    for groups, name in ((pairs, "tp"), (across, "dp")):
+        job.meetings.append(Meeting(groups, lambda rank, step: 20.0, name=name))
+    for meeting in job.meetings:
+        meeting.transfer = lambda group: 40.0 if 1 in group else 8.0
+    return job.run(250)
+
+
 def data_parallel(world: int = 4, work: Milliseconds = 200.0, **fields: object) -> SteppingJob:
     """All ranks reduce one gradient in each step."""
     job = SteppingJob(world, **fields)  # type: ignore[arg-type]

@@ -18,8 +18,10 @@ def receives(scene: Unprepared, rank: int, source: int) -> None:
     scene.in_call(rank, "recv", (("src", f"{source}"), ("group", '"default_pg"')))
 
 
-def test_a_receive_that_only_a_stack_shows_blocks_its_rank() -> None:
+@pytest.mark.parametrize("recorded", [set(), {0, 2, 3}], ids=str)
+def test_a_receive_that_only_a_stack_shows_blocks_its_rank(recorded: set[int]) -> None:
     scene = Unprepared(4)
+    scene.prepared = recorded
     receives(scene, 1, 0)
     scene.sleeps(0)
     for rank in (2, 3):
@@ -27,17 +29,6 @@ def test_a_receive_that_only_a_stack_shows_blocks_its_rank() -> None:
     verdict = only(scene.settle(40))
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (0,), "sleeping")
     assert "rank 1 waits in recv from rank 0" in verdict.headline
-
-
-def test_a_rank_without_a_recorder_is_told_by_its_stack_also_beside_recorders() -> None:
-    scene = Unprepared(4)
-    scene.prepared = {0, 2, 3}
-    receives(scene, 1, 0)
-    scene.sleeps(0)
-    for rank in (2, 3):
-        scene.computes(rank)
-    verdict = only(scene.settle(40))
-    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (0,), "sleeping")
 
 
 def test_a_rank_that_goes_on_to_the_next_source_waits_for_that_one() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diagnosis.scenes import SECOND, only
-from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
+from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel, over_a_slow_link
 from diagnosis.test_slow_verdict import SlowScene
 from frtop_probe.agent.gauges.gauge_table import GaugeTable
 from frtop_probe.gauges.readings import SubjectReading
@@ -217,14 +217,8 @@ def test_readings_outside_of_the_window_do_not_count() -> None:
 
 
 def test_a_slow_link_says_what_its_interface_does() -> None:
-    job = SteppingJob(4)
-    pairs, across = ((0, 1), (2, 3)), ((0, 2), (1, 3))
-    for groups, name in ((pairs, "tp"), (across, "dp")):
-        job.meetings.append(Meeting(groups, lambda rank, step: 20.0, name=name))
-    for meeting in job.meetings:
-        meeting.transfer = lambda group: 40.0 if 1 in group else 8.0
     scene = GaugedScene({1: with_change("host", retransmits=30)})
-    scene.statistics = job.run(250).statistics()
+    scene.statistics = over_a_slow_link().statistics()
     verdict = only(scene.judge().frame)
     assert (verdict.culprits, verdict.why.cause) == ((1,), "network")
     assert "3 % of what TCP sends is lost" in verdict.why.text

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from diagnosis.scenes import SECOND, Scene, frame, only
-from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
+from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel, over_a_slow_link
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
@@ -285,14 +285,7 @@ def test_who_is_late_and_was_seen_to_wait_for_a_remote_call_is_no_straggler() ->
 
 
 def test_a_slow_link_names_the_host_at_its_end() -> None:
-    job = SteppingJob(4)
-    pairs, across = ((0, 1), (2, 3)), ((0, 2), (1, 3))
-    for groups, name in ((pairs, "tp"), (across, "dp")):
-        job.meetings.append(Meeting(groups, lambda rank, step: 20.0, name=name))
-    for meeting in job.meetings:
-        meeting.transfer = lambda group: 40.0 if 1 in group else 8.0
-    job.run(250)
-    scene = SlowScene(job)
+    scene = SlowScene(over_a_slow_link())
     for actor in scene.actors.values():
         actor.host = actor.rank
     scene.hosts = [f"node{rank}" for rank in range(4)]

@@ -106,8 +106,8 @@ def _own_nodes(function: ast.AST) -> list[ast.AST]:
 def test_the_users_frame_is_the_innermost_outside_installed_code() -> None:
     assert user_frame_index(scenes.LOADING) == 6
     assert user_frame_index(scenes.PINNING) is None
-    assert not is_user_code(scenes.frame_of("run", "<frozen importlib>", 1))
-    assert not is_user_code(scenes.frame_of("f", "torch/nn/functional.py", 1))
+    assert not is_user_code(scenes.trace_frame("run", "<frozen importlib>", 1))
+    assert not is_user_code(scenes.trace_frame("f", "torch/nn/functional.py", 1))
 
 
 def test_files_are_shortened_below_their_packages() -> None:

@@ -143,3 +143,13 @@ def phases() -> Frame:
 
 
 SCENES = {"trains": trains, "differs": differs, "phases": phases}
+
+
+def newest(frame: Frame, ops: int) -> Frame:
+    """The frame of somebody who has only the last ops of each rank so far."""
+    ranks = {
+        rank: replace(view, snapshot=replace(view.snapshot, ops=view.snapshot.ops[-ops:]))
+        for rank, view in frame.ranks.items()
+        if view.snapshot is not None
+    }
+    return replace(frame, ranks=ranks)

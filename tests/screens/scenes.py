@@ -69,35 +69,35 @@ def history(last: int, age_s: float, length: int = 40) -> tuple[wire.Op, ...]:
     return tuple(ops)
 
 
-def frame_of(function: str, file: str, line: int, source: str = "") -> wire.TraceFrame:
+def trace_frame(function: str, file: str, line: int, source: str = "") -> wire.TraceFrame:
     return wire.TraceFrame(function, file, line, source=source)
 
 
 _PACKAGES = "/opt/venv/lib/python3.12/site-packages/"
 _DATALOADER = _PACKAGES + "torch/utils/data/dataloader.py"
 LOADING = (
-    frame_of("wait", "/usr/lib/python3.12/threading.py", 359),
-    frame_of("get", "/usr/lib/python3.12/queue.py", 180),
-    frame_of("_try_get_data", _DATALOADER, 1275),
-    frame_of("_get_data", _DATALOADER, 1444),
-    frame_of("_next_data", _DATALOADER, 1480),
-    frame_of("__next__", _DATALOADER, 733),
-    frame_of("train", SITE.file, 214, "batch = next(batches)"),
-    frame_of("main", SITE.file, 301, "train(model, loader, args)"),
-    frame_of("<module>", SITE.file, 310, "main()"),
+    trace_frame("wait", "/usr/lib/python3.12/threading.py", 359),
+    trace_frame("get", "/usr/lib/python3.12/queue.py", 180),
+    trace_frame("_try_get_data", _DATALOADER, 1275),
+    trace_frame("_get_data", _DATALOADER, 1444),
+    trace_frame("_next_data", _DATALOADER, 1480),
+    trace_frame("__next__", _DATALOADER, 733),
+    trace_frame("train", SITE.file, 214, "batch = next(batches)"),
+    trace_frame("main", SITE.file, 301, "train(model, loader, args)"),
+    trace_frame("<module>", SITE.file, 310, "main()"),
 )
 REDUCING = (
-    frame_of("all_reduce", _PACKAGES + "torch/distributed/distributed_c10d.py", 2990),
-    frame_of("wrapper", _PACKAGES + "torch/distributed/c10d_logger.py", 81),
-    frame_of("train", SITE.file, 231, "dist.all_reduce(grad, op=dist.ReduceOp.AVG)"),
-    frame_of("main", SITE.file, 301, "train(model, loader, args)"),
-    frame_of("<module>", SITE.file, 310, "main()"),
+    trace_frame("all_reduce", _PACKAGES + "torch/distributed/distributed_c10d.py", 2990),
+    trace_frame("wrapper", _PACKAGES + "torch/distributed/c10d_logger.py", 81),
+    trace_frame("train", SITE.file, 231, "dist.all_reduce(grad, op=dist.ReduceOp.AVG)"),
+    trace_frame("main", SITE.file, 301, "train(model, loader, args)"),
+    trace_frame("<module>", SITE.file, 310, "main()"),
 )
 PINNING = (
-    frame_of("wait", "/usr/lib/python3.12/threading.py", 359),
-    frame_of("do_one_step", _PACKAGES + "torch/utils/data/_utils/pin_memory.py", 37),
-    frame_of("_pin_memory_loop", _PACKAGES + "torch/utils/data/_utils/pin_memory.py", 61),
-    frame_of("run", "/usr/lib/python3.12/threading.py", 1012),
+    trace_frame("wait", "/usr/lib/python3.12/threading.py", 359),
+    trace_frame("do_one_step", _PACKAGES + "torch/utils/data/_utils/pin_memory.py", 37),
+    trace_frame("_pin_memory_loop", _PACKAGES + "torch/utils/data/_utils/pin_memory.py", 61),
+    trace_frame("run", "/usr/lib/python3.12/threading.py", 1012),
 )
 
 
@@ -285,9 +285,9 @@ def dead() -> Frame:
         True,
         HOST_NOW - 31 * S,
         (
-            frame_of("backward", _PACKAGES + "torch/_tensor.py", 648),
-            frame_of("train", SITE.file, 226, "loss.backward()"),
-            frame_of("<module>", SITE.file, 310, "main()"),
+            trace_frame("backward", _PACKAGES + "torch/_tensor.py", 648),
+            trace_frame("train", SITE.file, 226, "loss.backward()"),
+            trace_frame("<module>", SITE.file, 310, "main()"),
         ),
     )
     ranks[5] = replace(

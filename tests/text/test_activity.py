@@ -22,7 +22,7 @@ from frtop_tui.widgets.spans import text_of
 from screens import scenes
 from screens.driving import driven
 
-OWN = (scenes.frame_of("step", scenes.SITE.file, 59, "time.sleep(1e9)"), *scenes.LOADING[6:])
+OWN = (scenes.trace_frame("step", scenes.SITE.file, 59, "time.sleep(1e9)"), *scenes.LOADING[6:])
 
 
 def absent(

@@ -19,7 +19,7 @@ def drawn(
 
 def stack(*functions: str) -> tuple[wire.TraceFrame, ...]:
     """A stack of installed code; `functions` are innermost last."""
-    return tuple(scenes.frame_of(name, "torch/a.py", 1) for name in reversed(functions))
+    return tuple(scenes.trace_frame(name, "torch/a.py", 1) for name in reversed(functions))
 
 
 def test_ranks_with_equal_stacks_share_one_path() -> None:
@@ -32,7 +32,7 @@ def test_ranks_with_equal_stacks_share_one_path() -> None:
 
 
 def test_different_lines_of_one_function_are_different_nodes() -> None:
-    one, two = scenes.frame_of("train", "t.py", 214), scenes.frame_of("train", "t.py", 231)
+    one, two = scenes.trace_frame("train", "t.py", 214), scenes.trace_frame("train", "t.py", 231)
     assert [
         frame_line(root.frame) for root in merge_stacks([(0, (one,)), (1, (two,)), (2, (two,))])
     ] == [
@@ -86,14 +86,14 @@ def test_the_op_of_a_class_is_shown_when_all_its_ranks_wait_in_it() -> None:
 
 
 def test_deep_recursion_is_drawn() -> None:
-    deep = tuple(scenes.frame_of("visit", "tree.py", n) for n in range(3000))
+    deep = tuple(scenes.trace_frame("visit", "tree.py", n) for n in range(3000))
     roots = merge_stacks([(0, deep), (1, deep[1:])])
     assert len(tree_lines(roots, ())) >= 3000
 
 
 def test_thousands_of_ranks_merge_quickly() -> None:
     stacks = [
-        (n, tuple(scenes.frame_of(f"f{d}", "torch/a.py", d) for d in range(30)))
+        (n, tuple(scenes.trace_frame(f"f{d}", "torch/a.py", d) for d in range(30)))
         for n in range(4096)
     ]
     begin = time.process_time()

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from features.profile.test_requests import ask, stage
 from frtop_probe.features.profile.files import MODULE_LABEL, profile_file
 from frtop_tui.features.profile.model import ModelDescription
 from frtop_tui.features.profile.module_sums import (
@@ -23,12 +24,10 @@ from frtop_tui.features.profile.module_sums import (
 from frtop_tui.features.profile.reader import ANNOTATION
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from recorder.rank_runner import notes
-from waiting import wait_for
 
 pytest.importorskip("frtop_probe.features.modules")
 pytestmark = pytest.mark.torch
 
-TOKEN = "0123456789abcdef"
 MODEL = """
 from frtop_probe.features.modules.in_rank.issuers import CURRENT
 from torch.distributed.device_mesh import init_device_mesh
@@ -95,14 +94,6 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteractiveRan
 def rank(trainer: InteractiveRank) -> InteractiveRank:
     trainer.run("[one.stop() for one in lifecycle.recorder.features]")
     return trainer
-
-
-def ask(rank: InteractiveRank, action: str = "status", **options: Any) -> dict[str, Any]:
-    return rank.request(ask="ProfileRank", action=action, order=TOKEN, wait_s=30.0, **options)[0]
-
-
-def stage(rank: InteractiveRank, wanted: str) -> dict[str, Any]:
-    return wait_for(lambda: (told := ask(rank))["stage"] == wanted and told, wanted)
 
 
 def model_of(rank: InteractiveRank) -> ModelDescription:

@@ -77,12 +77,7 @@ async def test_the_first_difference_stays_in_view_when_older_ops_come(
     """The newest ops of a running job are fetched first."""
     monkeypatch.setattr(lane_scenes, "STEPS", 40)
     frame = lane_scenes.differs()
-    newest = {
-        rank: replace(view, snapshot=replace(view.snapshot, ops=view.snapshot.ops[-10:]))
-        for rank, view in frame.ranks.items()
-        if view.snapshot is not None
-    }
-    async with driven(replace(frame, ranks=newest), size=(120, 40)) as app:
+    async with driven(lane_scenes.newest(frame, 10), size=(120, 40)) as app:
         await app.press("c")
         await app.sees("! #8846 dp:0 all_reduce")
         await app.give(frame)

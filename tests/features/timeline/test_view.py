@@ -200,12 +200,7 @@ async def test_at_80_columns_the_title_is_whole() -> None:
 
 async def test_the_op_that_was_jumped_to_stays_when_older_ops_come() -> None:
     frame = lane_scenes.trains()
-    newest = {
-        rank: replace(view, snapshot=replace(view.snapshot, ops=view.snapshot.ops[-4:]))
-        for rank, view in frame.ranks.items()
-        if view.snapshot is not None
-    }
-    async with driven(replace(frame, ranks=newest), size=(120, 30)) as app:
+    async with driven(lane_scenes.newest(frame, 4), size=(120, 30)) as app:
         await app.press("T")
         await app.sees("a column is")  # the first window is laid out
         await app.press("p")
