@@ -208,10 +208,3 @@ def test_waits_of_a_side_thread_do_not_block_its_rank() -> None:
     found = scene.settle(0)
     assert found.ranks[0].state == "moving"
     assert_quiet(found)
-
-
-def test_no_look_is_wanted_of_a_healthy_job() -> None:
-    scene = Scene(64)
-    scene.waits(range(32), "all_reduce", for_s=0.7)
-    scene.hear()
-    assert not scene.engine.judge(scene.frame()).look_requests

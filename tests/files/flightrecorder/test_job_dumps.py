@@ -238,16 +238,6 @@ def test_a_finding_without_victims_is_not_withheld(tmp_path: Path) -> None:
     assert withhold(context, [finding]) == [finding]
 
 
-def test_an_op_that_all_issued_is_undecided_in_a_single_dump(tmp_path: Path) -> None:
-    ranks = make_recorders(3)
-    for one in ranks:
-        one.ran("0", count=2)
-        one.waits("0")
-    frame = opened(write_dumps(tmp_path, ranks))
-    assert [verdict.kind for verdict in frame.verdicts] == ["undecided"]
-    assert exit_status(frame) == 4
-
-
 @pytest.mark.parametrize("aged", [True, False])
 def test_a_device_that_lags_in_an_op_that_all_issued_is_named(
     tmp_path: Path, *, aged: bool
