@@ -100,7 +100,6 @@ def groups_of_eight_are_made(scene: Scene) -> None:
         scene.in_pseudo(members[1:], "new_group", 40, f"{first}-{first + 7}")
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("happens", "kind"), [
     (receives_in_a_ring, "deadlock"),
     (all_silent_in_one_op, "stuck"),
@@ -113,5 +112,7 @@ def test_what_all_have_in_common_costs_no_square_of_them(
     happens(scene)
     begin = time.process_time()
     judged = scene.judge().frame
-    print(f"\n{MANY:,} ranks, {happens.__name__}: {time.process_time() - begin:.3f} s of CPU")
+    spent = time.process_time() - begin
+    print(f"\n{MANY:,} ranks, {happens.__name__}: {spent:.3f} s of CPU")
+    assert spent < 20  # a second at most; squares of these take minutes
     assert {verdict.kind for verdict in judged.verdicts} == {kind}
