@@ -388,7 +388,7 @@ def test_a_hung_folder_blocks_neither_ticks_nor_exit(host: Host, record: Path) -
     first = operator.update()
     second = operator.update()
     assert second.number == first.number + 1
-    assert second.monotonic_ns - first.monotonic_ns < 2 * S
+    assert second.monotonic_ns - first.monotonic_ns < DEADLINE_S * S  # the folder answers never
     assert not is_unlocked(host)
     agent.terminate()
     assert agent.wait(DEADLINE_S) == 0

@@ -60,7 +60,7 @@ async def test_all_figures_of_two_gpus(gpus: Gpus, gauges: GpuWorker) -> None:
     assert (first.mig, first.error) == (False, "")
     assert [second.values[name] for name in ("use", "power_mw", "throttle")] == [0, 71_500, 4]
     assert second.pids == ()
-    assert abs(reading.at_ns - time.monotonic_ns()) < 5e9
+    assert abs(reading.at_ns - time.monotonic_ns()) < 60e9
 
 
 async def test_xid_errors_are_reported_from_the_first_reading_on(
