@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import shutil
 import socket
@@ -15,7 +14,6 @@ import pytest
 
 from connect.pipes.operator_pipes import OperatorPipes
 from frtop_probe import wire
-from frtop_tui.cli import main
 from frtop_tui.connect.connection_events import Connected
 from frtop_tui.connect.pipes.places import places
 from waiting import wait_for
@@ -95,18 +93,6 @@ def test_a_host_is_reached_and_no_shared_connection_is_left_behind(
     operator.await_event(Connected("behind"))
     assert isinstance(operator.ask("behind", 1), wire.StateResponse)
     assert not config.with_name("shared").exists()
-
-
-@pytest.mark.long
-def test_the_doctor_goes_the_same_way(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("FRTOP_SSH", f"ssh -F {config}")
-    status = main(["doctor", "--ssh", "behind", "unknown", "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert (status, found["groups"]) == (1, [["behind"]])
-    assert found["hosts"]["behind"]["host"]["rights"]["uid"] == os.getuid()
-    assert "does not know the host key" in found["hosts"]["unknown"]["error"]["text"]
 
 
 def test_each_way_in_which_a_log_in_ends_has_its_words(operator: OperatorPipes) -> None:
