@@ -169,12 +169,12 @@ def test_truth_verdict_and_blame_have_the_same_wording() -> None:
     assert blame_text([0, 2, 3], FAULT) == "blames 0,2-3 (3 innocent)"
 
 
-@pytest.mark.parametrize("name", names())
-def test_what_a_program_takes_from_the_zoo_exists(name: str) -> None:
-    for node in ast.walk(ast.parse((PROGRAMS / f"{name}.py").read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zoo."):
-            there = vars(import_module(cast("str", node.module)))
-            assert [alias.name for alias in node.names if alias.name not in there] == []
+def test_what_a_program_takes_from_the_zoo_exists() -> None:
+    for name in names():
+        for node in ast.walk(ast.parse((PROGRAMS / f"{name}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zoo."):
+                there = vars(import_module(cast("str", node.module)))
+                assert {alias.name for alias in node.names} <= there.keys(), name
 
 
 def test_the_tables_have_both_modes_of_a_program_and_each_other_verdicts(tmp_path: Path) -> None:
