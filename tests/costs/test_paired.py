@@ -45,12 +45,12 @@ def test_an_outlier_of_a_busy_machine_moves_nothing() -> None:
     assert median_interval([*quiet[:-1], 1e6]) == median_interval(quiet)
 
 
-@pytest.mark.parametrize("count", range(6, 200, 7))
-def test_the_interval_is_the_narrowest_with_its_confidence(count: int) -> None:
-    found = median_interval(range(count))
-    left_out = int(found.low)
-    assert _coverage(count, left_out) >= 0.95 > _coverage(count, left_out + 1)
-    assert found.high == count - 1 - left_out
+def test_the_interval_is_the_narrowest_with_its_confidence() -> None:
+    for count in range(6, 200, 7):
+        found = median_interval(range(count))
+        left_out = int(found.low)
+        assert _coverage(count, left_out) >= 0.95 > _coverage(count, left_out + 1)
+        assert found.high == count - 1 - left_out
 
 
 def _coverage(count: int, left_out: int) -> float:
