@@ -39,7 +39,19 @@ def test_without_a_key_the_error_names_key_make(file: Path, capsys: Captured) ->
         said = capsys.readouterr().err
         assert f"there is no key at {file}" in said
         assert "frtop key make" in said
+        assert f"FRTOP_KEY_FILE={file}" in said
     assert not file.exists()
+
+
+def test_without_a_key_the_error_names_the_home_that_was_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for name in ("FRTOP_KEY_FILE", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["key"]) == 1
+    said = capsys.readouterr().err
+    assert f"run frtop with the job's HOME (here HOME={tmp_path})" in said
 
 
 @pytest.mark.parametrize("act", [["admit", "--read"], ["trust"]])

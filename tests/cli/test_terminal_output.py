@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from frtop_tui.cli import main, output
-from frtop_tui.cli.output import escaped
 from frtop_tui.files import capture
 from frtop_tui.files.formats.table import FORMATS
 from screens import scenes
@@ -176,10 +175,11 @@ def test_no_screen_is_drawn_where_it_could_not_be_left(
 
 
 @given(st.text())
-def test_what_is_escaped_is_harmless_and_the_same_in_json(text: str) -> None:
-    assert all(line.isprintable() for line in escaped(text).split("\n"))
-    document = json.dumps({"name": text}, ensure_ascii=False)
-    assert json.loads(escaped(document)) == json.loads(document)
+def test_a_terminal_gets_harmless_lines_and_valid_json(text: str) -> None:
+    stream = Stream("utf-8", terminal=True)
+    output.TerminalOutput(stream).write(json.dumps({"name": text}, ensure_ascii=False))
+    json.loads(stream.said())
+    assert harmless(stream.said())
 
 
 def test_a_screen_keeps_its_cells_where_letters_are_missing(foreign: Path) -> None:

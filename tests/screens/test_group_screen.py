@@ -163,7 +163,7 @@ async def test_nobody_waits_in_a_healthy_job() -> None:
     frame = graph_of(Scene(2))
     async with driven(scenes.healthy()) as app:
         await app.press("w")
-        await app.sees("looking who waits for whom")
+        await app.sees("finding out who waits for whom")
         await app.give(frame)
         await app.sees("nobody waits for anybody")
 

@@ -237,7 +237,7 @@ async def test_a_screen_that_waits_says_that_nothing_is_shown_while_paused(view:
             await app.press("b")
         await app.sees("paused: answers are shown when Z resumes")
         shown = app.text()
-        assert not any(one in shown for one in ("waiting for the", "no answer yet", "looking who"))
+        assert not any(one in shown for one in ("waiting for the", "no answer yet", "finding out"))
 
 
 async def test_a_screen_of_the_past_says_that_nothing_is_asked() -> None:

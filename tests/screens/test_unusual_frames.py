@@ -28,7 +28,7 @@ async def test_a_dump_without_ops_shows_no_age(tmp_path: Path) -> None:
 
 async def test_a_healthy_job_is_called_healthy() -> None:
     async with driven(scenes.healthy()) as app:
-        await app.sees("HEALTHY 3h03m", "no verdict: all 64 ranks moving", ". moving 64")
+        await app.sees("HEALTHY 3h03m", "no rank waits unusually long", ". moving 64")
 
 
 async def test_a_partly_reported_healthy_job_says_so() -> None:
@@ -170,7 +170,7 @@ async def test_a_rank_that_leaves_the_job_keeps_its_last_state() -> None:
 async def test_a_rank_that_was_never_reported_can_be_opened() -> None:
     ranks = {n: view for n, view in scenes.hung().ranks.items() if n != 12}
     async with driven(replace(scenes.hung(), ranks=ranks, verdicts=())) as app:
-        await app.sees("? unreachable 1", "no verdict: 1 late, 62 blocked")
+        await app.sees("? unreachable 1")
         await app.press("G", "enter")
         await app.sees("rank 12 has never reported")
 

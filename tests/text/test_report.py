@@ -148,7 +148,7 @@ def test_nobody_is_called_on_time_who_cannot_be_compared(
         ranks={rank: as_rank(JudgedRank, view) for rank, view in seen.ranks.items()},
     )
     assert text(frame)[1].endswith(
-        "whether one is slow is not known: no two ranks of the same work could be compared"
+        "whether one is slow is not known: no two ranks with the same work could be compared"
     )
     assert document(frame)["compared_s"] == 0
 
@@ -166,8 +166,8 @@ def test_nobody_is_called_on_time_who_is_late_for_reasons_that_are_not_known() -
         ranks={rank: as_rank(JudgedRank, view) for rank, view in seen.ranks.items()},
     )
     assert text(frame)[1] == (
-        "no rank waits unusually long; late again and again: rank 3, and whether only because"
-        " they waited for others is not known"
+        "no rank waits unusually long; late again and again: rank 3, perhaps only because they"
+        " waited for others"
     )
 
 

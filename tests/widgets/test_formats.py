@@ -1,4 +1,4 @@
-"""Ages, sizes, ops and names as text."""
+"""Tensors, ops, exits and lists of ranks as text."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.text import rank_words
-from frtop_tui.widgets import formats
+from frtop_tui.text.rank_words import format_tensors
+from frtop_tui.widgets.spans import shorten_ranks
 
 
 def test_tensors_show_dtype_shape_and_how_many_more() -> None:
     one = wire.TensorSpec("torch.bfloat16", (4096, 8192))
-    assert formats.format_tensors((one,)) == "bf16[4096,8192]"
-    assert formats.format_tensors((wire.TensorSpec("int64", (1,), count=8), one)) == "i64[1]x8 +1"
-    assert formats.format_tensors(None) == formats.format_tensors(()) == ""
-    assert formats.format_tensors((wire.TensorSpec("float8_e4m3fn", ()),)) == "float8_e4m3fn[]"
+    assert format_tensors((one,)) == "bf16[4096,8192]"
+    assert format_tensors((wire.TensorSpec("int64", (1,), count=8), one)) == "i64[1]x8 +1"
+    assert format_tensors(None) == format_tensors(()) == ""
+    assert format_tensors((wire.TensorSpec("float8_e4m3fn", ()),)) == "float8_e4m3fn[]"
 
 
 def test_an_op_shows_its_peer_or_root() -> None:
@@ -44,5 +45,5 @@ def test_an_exit_claims_no_more_than_is_known(end: wire.ExitInfo, words: str) ->
 
 
 def test_folded_ranks_are_cut_between_ranges() -> None:
-    assert formats.shorten_ranks("0-36,38-63", 20) == "0-36,38-63"
-    assert formats.shorten_ranks("0-36,38-63,70", 9) == "0-36,.."
+    assert shorten_ranks("0-36,38-63", 20) == "0-36,38-63"
+    assert shorten_ranks("0-36,38-63,70", 9) == "0-36,.."

@@ -11,11 +11,13 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Health, RankState
 from frtop_tui.job.naming import folded_hosts
 from frtop_tui.text import rank_states
+from frtop_tui.text.health_words import no_verdict_words
+from frtop_tui.text.plain import text
 from frtop_tui.text.verdict import status, verdict_text
 from frtop_tui.widgets import spans
 from frtop_tui.widgets.headline import HEALTH_TONE, health_line
 from frtop_tui.widgets.spans import TONES, text_of
-from frtop_tui.widgets.verdict import no_verdict, verdict_lines
+from frtop_tui.widgets.verdict import panel_lines, verdict_lines
 from screens import scenes
 from screens.scenes import S
 
@@ -34,12 +36,17 @@ def test_the_layer_is_shown_once() -> None:
     assert text_of(rows[1]) == "why   data: a worker reads"
 
 
-def test_without_a_verdict_states_are_counted() -> None:
-    healthy = scenes.healthy()
-    assert no_verdict(healthy) == "no verdict: all 64 ranks moving"
-    partly = replace(healthy, coverage=replace(healthy.coverage, unreachable=(64, 65)))
-    assert no_verdict(partly) == "no verdict: 64 moving, 2 never reported"
-    assert no_verdict(Frame(1, 1)) == "connecting: no report yet"
+@pytest.mark.parametrize("health", get_args(Health))
+def test_without_a_verdict_screens_and_text_say_the_same(health: Health) -> None:
+    frame = replace(scenes.healthy(), health=health)
+    said = "".join(map(text_of, panel_lines(frame, 2000)))
+    assert no_verdict_words(frame) in said
+    assert (no_verdict_words(frame) in text(frame)) == (health != "waiting")
+
+
+def test_without_ranks_no_job_is_called_well() -> None:
+    assert no_verdict_words(Frame(1, 1)) == "connecting: no report yet"
+    assert no_verdict_words(Frame(1, 1, health="healthy")) == "no ranks yet"
 
 
 def test_hosts_are_folded() -> None:

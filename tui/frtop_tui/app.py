@@ -52,7 +52,7 @@ from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.text.alarm import job_to_capture
 from frtop_tui.text.verdict import lines_of, verdict_text
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
-from frtop_tui.widgets.formats import job_name
+from frtop_tui.widgets.headline import job_name
 from frtop_tui.widgets.lines import TONE_CLASSES
 
 TICK_S: Final = 0.25
@@ -237,7 +237,7 @@ class FrtopApp(
         await self.action_view("job")
 
     def on_do(self, event: Do) -> None:
-        self.source.do(event.request, event.ranks)
+        self.source.do(event.request, tuple(event.ranks))
 
     def action_capture(self) -> None:
         """Writes everything known to a file in the current folder."""

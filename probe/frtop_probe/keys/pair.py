@@ -89,12 +89,21 @@ def load(*, create: bool) -> KeyPair:
         if not create:
             raise NoKey(
                 f"there is no key at {file}",
-                f"`frtop key make` makes one; if the job runs as this user elsewhere, copy its "
-                f"key file to {file} instead (chmod 600)",
+                f"agents answer only to the key of their job: run frtop with the job's"
+                f" {_folder_variable()}, or copy the job's key file to {file} (chmod 600); before"
+                " the first job, `frtop key make` makes a key",
             ) from None
         _make(file)
         text = _read_complete(file)
     return _parse(file, text)
+
+
+def _folder_variable() -> str:
+    """What says where the key is, with its value here: `HOME (here HOME=/root)`."""
+    names = (FILE_VARIABLE, "XDG_CONFIG_HOME", "HOME")
+    name = next((one for one in names if os.environ.get(one)), "HOME")
+    value = os.environ.get(name)
+    return f"{name} (here {name}={value})" if value else name
 
 
 def _read_complete(file: Path) -> str:

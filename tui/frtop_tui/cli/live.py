@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from frtop_probe import wire
-from frtop_tui.cli.output import escaped, stderr_width
+from frtop_tui.cli.output import stderr_width
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.confirmation import Settling
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -315,7 +315,7 @@ def agrees(question: str) -> bool:
 def show_progress(line: str) -> None:
     """Replaces the line of progress on stderr; does nothing unless that is a terminal."""
     if sys.stderr.isatty() and moves_cursor():
-        stream = getattr(sys.stderr, "unescaped", sys.stderr)
-        # One that wraps could not be replaced.
-        text = escaped(line)[: stderr_width() - 1]
+        stream = getattr(sys.stderr, "unchanged", sys.stderr)
+        # A line that wraps could not be replaced.
+        text = printable(line)[: stderr_width() - 1]
         print(f"\r\x1b[K{text}", end="", file=stream, flush=True)

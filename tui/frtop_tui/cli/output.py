@@ -1,10 +1,9 @@
 """Standard output and standard error for commands, which print without checks of their own.
 
-* A full disk, a reader that has left, a terminal that is gone: what fails shows in `print` or,
-  later, when the buffers are written; Python would write them once more at the exit, and complain
-  with a traceback.
-* An encoding without the letters of a job's name: these are escaped, as in JSON.
-* A terminal: nothing that is printed controls it, whoever a text comes from.
+* A full disk, a reader that has left, a terminal that is gone: `print` fails, or the flush at the
+  end. Python would try again at exit, and print a traceback.
+* An encoding that lacks letters of a job's name: these are escaped, as in JSON.
+* A terminal: no text, wherever it is from, can control it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Final, TextIO
 
 NOT_WRITTEN: Final = 1
-"""Exit status: the reader got less output than the status would promise."""
+"""Exit status: part of the output was lost."""
 ESCAPING: Final = "frtop-escaping"
 """Name of the handler of letters that an encoding lacks."""
 _LOST: Final = frozenset(
@@ -28,23 +27,21 @@ _LOST: Final = frozenset(
 
 
 class TerminalOutput:
-    """A stream to a terminal. It escapes everything that would control the terminal."""
+    """A stream to a terminal. Nothing that is written to it controls the terminal."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.unescaped = stream
+        self.unchanged = stream
 
     def write(self, text: str) -> int:
-        return self.unescaped.write(escaped(text))
+        lines = text.split("\n")
+        if not all(map(str.isprintable, lines)):
+            from frtop_tui.job.naming import printable  # noqa: PLC0415 - slow, and seldom needed
+
+            lines = list(map(printable, lines))
+        return self.unchanged.write("\n".join(lines))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.unescaped, name)
-
-
-def escaped(text: str) -> str:
-    """Escapes what cannot be printed, as in JSON; line breaks stay."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() or one == "\n" else _in_json(one) for one in text)
+        return getattr(self.unchanged, name)
 
 
 def _in_json(text: str) -> str:
@@ -56,15 +53,15 @@ def _in_json(text: str) -> str:
 def _escape_missing(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     missing = error.object[error.start : error.end]
-    # The one letter beyond ASCII in our own figures has a spelling that everybody reads.
+    # Our own figures have one letter beyond ASCII, and everybody reads "us".
     return "".join("u" if one == "µ" else _in_json(one) for one in missing), error.end
 
 
 def prepare() -> None:
-    """Gives commands streams that they can print anything to.
+    """Sets up stdout and stderr, so that commands can print anything.
 
-    Where a daemon has closed them, what is printed is lost. Otherwise the next file or socket would
-    get their descriptors.
+    A daemon may have closed them: then output is dropped, and no file or socket that is opened
+    later gets their descriptors.
     """
     codecs.register_error(ESCAPING, _escape_missing)
     for name in ("stdout", "stderr"):
@@ -97,14 +94,14 @@ def flush() -> None:
 
 
 def is_lost(error: OSError) -> bool:
-    """Whether this error is of standard output or standard error; those of files name the file."""
+    """Whether stdout or stderr failed: errors about files name the file."""
     return error.filename is None and error.errno in _LOST
 
 
 def give_up(error: OSError) -> int:
-    """Reports that output was lost, unless its reader has left (`frtop diagnose | head`).
+    """Reports lost output, unless its reader has left (`frtop diagnose | head`).
 
-    Nothing more is written to the stream that failed. Returns the exit status.
+    Discards whatever is left in the buffers, and returns the exit status.
     """
     if not isinstance(error, BrokenPipeError):
         with suppress(OSError, ValueError):
@@ -126,7 +123,7 @@ def give_up(error: OSError) -> int:
 
 
 def stderr_width() -> int:
-    """Returns the columns of the terminal behind stderr; 80 where that is unknown."""
+    """Columns of the terminal behind stderr; 80 if unknown."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):  # no terminal, or a replacement in Python
@@ -134,7 +131,7 @@ def stderr_width() -> int:
 
 
 def say(*paragraphs: str) -> None:
-    """Prints to stderr; on a terminal no word is broken, and no list of ranks or path."""
+    """Prints to stderr. A terminal gets whole words: paths and lists of ranks stay in one piece."""
     for text in paragraphs:
         rows = [text]
         if sys.stderr.isatty():

@@ -243,7 +243,8 @@ class LiveSource(Source):
             except keys.NoKey as missing:
                 local.search(now)
                 # An agent has its key before it announces itself: its key is elsewhere.
-                problem = Problem(missing.text, missing.next) if local.found else local.problem
+                elsewhere = f"{missing.text}, and the agent of this host has its key elsewhere"
+                problem = Problem(elsewhere, missing.next) if local.found else local.problem
             except keys.KeyProblem as trouble:
                 problem = Problem(trouble.text, trouble.next)
             self._frame = replace(self._frame, now_ns=now, wall_ns=time.time_ns(), problem=problem)

@@ -25,7 +25,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.bounded_read import read_bounded, read_head
 from frtop_tui.job.model import BaseFrame, Coverage, CoverageNote, ObservedFrame, Recorded
-from frtop_tui.job.naming import group_label, listed, printable
+from frtop_tui.job.naming import listed, printable
 from frtop_tui.job.units import counted, local_time
 
 KIND: Final = "answers of NCCL's RAS"
@@ -248,7 +248,7 @@ def _said(one: _Communicator, frame: BaseFrame, ranks: Mapping[_Place, int]) -> 
     if not found:
         return ""
     groups = [
-        group_label(group.key.name, group.description)
+        group.label
         for group in frame.groups
         if "ccl" in group.backend
         and len(known) == one.size

@@ -254,6 +254,11 @@ class GroupView(Struct, frozen=True):
     exact: bool = True
     issued_ns: int = 0  # operator's clock: the last op issued by anybody, 0 for none
 
+    @property
+    def label(self) -> str:
+        """`dp:0`, `default_pg`, or `group 3` where it has no description."""
+        return group_label(self.key.name, self.description)
+
     def idle_s(self, now_ns: int) -> float:
         """Seconds since the last op issued by anybody; 0.0 while there is none."""
         return max(0.0, (now_ns - self.issued_ns) / 1e9) if self.issued_ns else 0.0

@@ -6,8 +6,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.native_stacks import has_native
 from frtop_tui.job.units import local_time
 from frtop_tui.job.unprepared import without_recorder
-from frtop_tui.widgets.file_status import file_in_progress
-from frtop_tui.widgets.formats import short_path
+from frtop_tui.widgets.file_status import file_in_progress, short_path
 
 ASKS = ("inspect", "members", "save", "profile", "order")
 """Actions that make a rank answer."""

@@ -41,12 +41,11 @@ from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.waits import WaitsScreen
-from frtop_tui.widgets.formats import group_name
 from frtop_tui.widgets.lenses import LENSES
 
 
 def group_names(situation: CommandScope) -> list[str]:
-    return [group_name(group) for group in situation.frame.groups]
+    return [group.label for group in situation.frame.groups]
 
 
 def host_names(situation: CommandScope) -> list[str]:
@@ -66,8 +65,8 @@ def _rank(text: str, situation: CommandScope) -> Outcome:
 
 def _group(text: str, situation: CommandScope) -> Outcome:
     names = group_names(situation)
-    exact = [g.key for g in situation.frame.groups if group_name(g) == text]
-    found = exact or [g.key for g in situation.frame.groups if group_name(g).startswith(text)]
+    exact = [g.key for g in situation.frame.groups if g.label == text]
+    found = exact or [g.key for g in situation.frame.groups if g.label.startswith(text)]
     if not found:
         raise CommandError(f"no group {text}{nearest(text, names)}")
     return OpenGroup(found)

@@ -16,7 +16,7 @@ from frtop_tui.files.output_path import default_path
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import ExportJob
 from frtop_tui.widgets.fields import PathField
-from frtop_tui.widgets.formats import short_path
+from frtop_tui.widgets.file_status import short_path
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip
 

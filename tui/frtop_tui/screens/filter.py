@@ -18,7 +18,6 @@ from difflib import get_close_matches
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.text.rank_states import MEANINGS
-from frtop_tui.widgets.formats import group_name
 
 Test = Callable[[JudgedRank], bool]
 
@@ -64,7 +63,7 @@ def _test(word: str, frame: Frame, marked: Collection[int]) -> Test:
     return _in(
         member
         for group in frame.groups
-        if _named(group_name(group), value) or _named(group.key.name, value)
+        if _named(group.label, value) or _named(group.key.name, value)
         for member in group.members
     )
 

@@ -21,7 +21,6 @@ from frtop_tui.job.units import counted
 from frtop_tui.screens.availability import action_name
 from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenWaits
-from frtop_tui.widgets.formats import group_name
 from frtop_tui.widgets.group_pane import GroupFactsPane, MemberTable, group_facts
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, join, plain
@@ -57,7 +56,7 @@ class GroupScreen(FrameScreen):
 
     @property
     def crumb(self) -> str:  # type: ignore[override]  # follows the group
-        return group_name(self.view) if self.view is not None else f"group {self.key.name}"
+        return self.view.label if self.view is not None else f"group {self.key.name}"
 
     def panes(self) -> ComposeResult:
         yield GroupFactsPane()
@@ -91,7 +90,7 @@ class GroupScreen(FrameScreen):
         self.view = view
         mesh, arrivals = self._mesh_in(frame), self._arrivals_in(frame)
         found = list(members(view, frame.ranks))
-        facts.entitle(f"group {group_name(view)}")
+        facts.entitle(f"group {view.label}")
         facts.show(group_facts(frame, view, found, mesh, arrivals))
         table.entitle(f"members {len(found):,}")
         table.show_members(frame, view, found, arrivals)

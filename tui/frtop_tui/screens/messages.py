@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from textual.message import Message
 
 from frtop_probe import wire
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.connect.base import Asked
 from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier
@@ -15,40 +17,43 @@ from frtop_tui.job.naming import GroupKey
 
 
 class FeatureMessage(Message):
-    """What a feature does: `HANDLERS` of its module `screens` say how."""
+    """A request to a feature; `HANDLERS` of its module `screens` carries it out."""
 
 
+@dataclass(eq=False)
 class OpenRank(Message):
     """Open the screen of one rank."""
 
-    def __init__(self, rank: int) -> None:
-        super().__init__()
-        self.rank = rank
+    rank: int
 
 
+@dataclass(eq=False)
 class OpenRanks(Message):
     """Open the table of ranks with a filter; `editing` puts the cursor into the filter."""
 
-    def __init__(self, filter_text: str = "", *, editing: bool = False) -> None:
-        super().__init__()
-        self.filter_text = filter_text
-        self.editing = editing
+    filter_text: str = ""
+    editing: bool = False
 
 
+def open_ranks(ranks: Collection[int]) -> Message:
+    """Opens the one rank, or the table of these ranks."""
+    if len(ranks) == 1:
+        return OpenRank(next(iter(ranks)))
+    return OpenRanks(f"rank:{fold(sorted(ranks))}")
+
+
+@dataclass(eq=False)
 class OpenGroup(Message):
-    """Open the screen of a process group; `keys` are this one, and those to go on to."""
+    """Open the screen of the first of these groups; `n` and `p` go to the others."""
 
-    def __init__(self, keys: Iterable[GroupKey]) -> None:
-        super().__init__()
-        self.keys = tuple(keys)
+    keys: Sequence[GroupKey]
 
 
+@dataclass(eq=False)
 class LookThrough(Message):
     """Show the ranks of the overview by another lens."""
 
-    def __init__(self, lens: str) -> None:
-        super().__init__()
-        self.lens = lens
+    lens: str
 
 
 class OpenWaits(Message):
@@ -59,53 +64,47 @@ class OpenSettings(Message):
     """Open the versions and settings of all ranks."""
 
 
+@dataclass(eq=False)
 class OpenTimeline(FeatureMessage):
-    """Open the timeline: of the marked ranks, of a group, or of all; the cursor is on `rank`.
+    """Open the timeline of the marked ranks, of a group, or of all, with the cursor on `rank`.
 
-    With `late` it is on the last of these ops to which the rank came last.
+    With `late`, on the last of these ops that the rank was the last to enter.
     """
 
-    def __init__(
-        self,
-        rank: int | None = None,
-        group: Identifier | None = None,
-        late: LateIn | None = None,
-    ) -> None:
-        super().__init__()
-        self.rank, self.group, self.late = rank, group, late
+    rank: int | None = None
+    group: Identifier | None = None
+    late: LateIn | None = None
 
 
 class OpenStacks(Message):
     """Open the merged stacks."""
 
 
+@dataclass(eq=False)
 class Do(Message):
-    """Ask these ranks; what it costs, the user has been told."""
+    """Ask these ranks. The user has seen what it costs."""
 
-    def __init__(self, request: Asked, ranks: Iterable[int] = ()) -> None:
-        super().__init__()
-        self.request, self.ranks = request, tuple(ranks)
+    request: Asked
+    ranks: Collection[int] = ()
 
 
+@dataclass(eq=False)
 class ExportJob(Message):
     """Write the job to a file in one of the formats."""
 
-    def __init__(self, path: Path, name: str) -> None:
-        super().__init__()
-        self.path, self.name = path, name
+    path: Path
+    name: str
 
 
+@dataclass(eq=False)
 class CaptureJob(Message):
     """Write everything known to this file."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
+    path: Path
 
 
+@dataclass(eq=False)
 class ChooseJob(Message):
     """Show another job."""
 
-    def __init__(self, job: wire.Job) -> None:
-        super().__init__()
-        self.job = job
+    job: wire.Job

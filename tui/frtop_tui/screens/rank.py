@@ -63,7 +63,7 @@ def relevant_group(frame: Frame, rank: JudgedRank) -> str:
     """The group in which this rank is late or blocked, for the path on the first line."""
     for group in frame.groups:
         if rank.rank in group.late:
-            return group_label(group.key.name, group.description)
+            return group.label
     op = rank.blocked_on
     group_of = rank.groups.get(op.group) if op is not None else None
     return group_label(group_of.name, group_of.description) if group_of is not None else ""

@@ -17,10 +17,9 @@ from frtop_tui.job.environment import environment, is_own
 from frtop_tui.job.naming import listed
 from frtop_tui.job.units import counted
 from frtop_tui.screens.base import BACK, FrameScreen
-from frtop_tui.screens.messages import OpenRank, OpenRanks
-from frtop_tui.widgets.formats import shorten_ranks
+from frtop_tui.screens.messages import open_ranks
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, clip, fit, plain
+from frtop_tui.widgets.spans import Line, clip, fit, plain, shorten_ranks
 
 MOST_VALUES: Final = 64
 """Of one setting; a value for each of thousands of ranks says only that."""
@@ -156,9 +155,5 @@ class SettingsScreen(FrameScreen):
 
     def on_line_view_chosen(self) -> None:
         row = self.query_one(SettingsPane).chosen
-        if row is None or not row.ranks:
-            return
-        if len(row.ranks) == 1:
-            self.post_message(OpenRank(row.ranks[0]))
-        else:
-            self.post_message(OpenRanks(f"rank:{fold(row.ranks)}"))
+        if row is not None and row.ranks:
+            self.post_message(open_ranks(row.ranks))

@@ -15,23 +15,26 @@ from frtop_tui.job.unprepared import is_least_since
 
 _DAY_S: Final = 86_400
 _NO_VERDICT: Final[dict[Health, str]] = {
+    "connecting": "connecting: no report yet",
+    "empty": "agents answer, but no job is running",
     "ended": "its ranks have ended, and nobody waits for any of them",
     "unreachable": "no rank that may still run is reporting: this is the last known state",
+    "undecided": "frtop saw no long wait, but not enough to call the job healthy",
+    "waiting": "no verdict yet: the waits may be usual",
 }
 _NO_LONG_WAIT: Final = "no rank waits unusually long"
-_NOT_KNOWN: Final = "nothing that was seen shows a long wait, nor that all is well"
 
 
 def no_verdict_words(frame: Frame) -> str:
-    """What is known of a job of which there is no verdict.
+    """What is known of a job without a verdict.
 
-    That nobody hangs shows at once. That nobody is slow takes ops of some time: until those are
-    known it is not said.
+    That no rank hangs shows at once. That none is slow shows only after a while, and is not said
+    before.
     """
     if frame.health in _NO_VERDICT:
         return _NO_VERDICT[frame.health]
-    if frame.health == "undecided":
-        return _NOT_KNOWN
+    if not frame.ranks:
+        return "no ranks yet"
     if frame.recorded is not None or frame.health != "healthy":
         return _NO_LONG_WAIT
     found = compared(frame)
@@ -39,11 +42,11 @@ def no_verdict_words(frame: Frame) -> str:
         return f"{_NO_LONG_WAIT}; whether one is slow is not known: {_why_unknown(frame)}"
     if found.late:
         return (
-            f"{_NO_LONG_WAIT}; late again and again: {folded(found.late)}, and whether only because"
-            " they waited for others is not known"
+            f"{_NO_LONG_WAIT}; late again and again: {folded(found.late)}, perhaps only because"
+            " they waited for others"
         )
     ops = f", by one op in {found.stride}" if found.stride > 1 else ""
-    rest = f"; of ranks {folded(found.left_out)} it is not known" if found.left_out else ""
+    rest = f"; not compared: {folded(found.left_out)}" if found.left_out else ""
     return (
         f"{_NO_LONG_WAIT}, and none was late again and again in {duration(found.ns / 1e9)}{ops}:"
         f" {percent(found.share)} of the time or more would show{rest}"
@@ -54,18 +57,17 @@ def _why_unknown(frame: Frame) -> str:
     groups = frame.statistics.groups if frame.statistics is not None else ()
     spans = [one.arrivals[-1].last_ns - one.arrivals[0].first_ns for one in groups if one.arrivals]
     if not spans:
-        return "nothing tells when its ranks issued ops"
+        return "frtop does not know when its ranks issued ops"
     most = max(len(one.arrivals) for one in groups)
     if max(spans) >= SLOW_LASTS_NS and most >= MIN_SLOW_PARTS:
-        return "no two ranks of the same work could be compared"
-    return "too few ops, or too short a time of them, were seen"
+        return "no two ranks with the same work could be compared"
+    return "frtop has seen too few ops, or ops of too short a time"
 
 
 def health_words(frame: Frame) -> str:
-    """`HUNG for 4m12s`, `SLOW since 14:02 (38m05s)`; how long as far as that is known.
+    """`HUNG for 4m12s`, `SLOW since 14:02 (38m05s)`; without a time where none is known.
 
-    A hang is counted in seconds. What is slow lasts for hours: when it began says more, as that is
-    what to look for in logs.
+    A slow job is slow for hours. Its start says more: that is the time to look up in logs.
     """
     word = frame.health.upper()
     if frame.health == "healthy" and not frame.coverage.complete:

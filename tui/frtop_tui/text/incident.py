@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank, Trace, Why
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, rank_notes
 from frtop_tui.job.model import RankState
-from frtop_tui.job.naming import group_label, job_address, job_title, printable
+from frtop_tui.job.naming import job_address, job_title, printable
 from frtop_tui.job.stack_frames import basename, user_frame
 from frtop_tui.job.units import counted, duration, signed_timing, timing
 from frtop_tui.job.unprepared import is_least_since
@@ -32,13 +32,9 @@ from frtop_tui.text.document import (
 )
 from frtop_tui.text.explain import explain_lines
 from frtop_tui.text.health_words import no_verdict_words
-from frtop_tui.text.host_notes import host_notes
 from frtop_tui.text.merged_stacks import MergedStacks, branches, merge_frame
-from frtop_tui.text.plain import (
-    recorded_lines,
-    title_line,
-    unreachable_hosts,
-)
+from frtop_tui.text.notes import host_facts, recorded_lines, unreachable_hosts
+from frtop_tui.text.plain import title_line
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.text.statistics_table import HEAD, STEP_HEAD, call_cells, step_cells
 from frtop_tui.text.statistics_words import clock_words, coverage_words, window_words
@@ -70,7 +66,7 @@ def incident_of(frame: Frame, version: str) -> Document:
     notes = [
         *frame.notes,
         *rank_notes(frame.ranks.values(), REPORTED),
-        *host_notes(frame),
+        *host_facts(frame),
         *differing(settings),
     ]
     return Document(
@@ -78,7 +74,7 @@ def incident_of(frame: Frame, version: str) -> Document:
         summary=printable(title_line(frame)),
         origin=items(_origin(frame)).lines,
         verdicts=tuple(verdict_text(one, frame) for one in frame.verdicts),
-        no_verdict="" if frame.verdicts else _no_verdict(frame),
+        no_verdict="" if frame.verdicts else no_verdict_words(frame),
         sections=(
             section("Notes", items(notes)),
             section("Who waits for whom", _waits(frame.trace)),
@@ -105,11 +101,6 @@ def _origin(frame: Frame) -> list[str]:
         return recorded
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(frame.wall_ns / 1e9))
     return [f"live, {when}; all ages are as of then"]
-
-
-def _no_verdict(frame: Frame) -> str:
-    said = no_verdict_words(frame) if frame.ranks and frame.health != "waiting" else ""
-    return said or "no verdict yet"
 
 
 def _ranks(frame: Frame) -> Ranks:
@@ -155,7 +146,7 @@ def _doing(view: JudgedRank, now_ns: int, reasons: Mapping[int, Why]) -> str:
 def _groups(frame: Frame) -> Iterable[tuple[str, ...]]:
     for group in frame.groups[:MOST_GROUPS]:
         yield (
-            group_label(group.key.name, group.description),
+            group.label,
             group.backend,
             group.key.ranks,
             f"{'' if group.exact else '~'}#{group.number}" if group.number else "",

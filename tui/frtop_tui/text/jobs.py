@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from frtop_tui.job.job_activity import activity_text
 from frtop_tui.job.job_list import ListedJob, listed_jobs
-from frtop_tui.job.model import BaseFrame, HostView
+from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import job_title, listed, printable, typed
 from frtop_tui.job.units import counted, duration
 from frtop_tui.job.unprepared import recorder_text
 from frtop_tui.text.json_document import host_fields, job_fields, rounded
+from frtop_tui.text.notes import why_silent
 
 WIDTH: Final = 80
 _HEADS: Final = ("job", "ranks", "hosts", "state", "recorder", "--job")
@@ -129,15 +130,9 @@ def _beside(frame: BaseFrame, rows: Sequence[ListedJob]) -> list[str]:
     if not rows:
         lines += (note.text for note in frame.coverage.notes)
     for host in frame.hosts:
-        lines += (f"{host.name}: {text}" for text in _host_notes(host))
+        said = filter(None, (why_silent(host), *host.notes))
+        lines += (f"{host.name}: {text}" for text in said)
     return lines
-
-
-def _host_notes(host: HostView) -> list[str]:
-    found = [str(host.problem)] if host.problem is not None else []
-    if not found and host.state != "reporting":
-        found = ["silent" if host.state == "silent" else "no answer yet"]
-    return [*found, *host.notes]
 
 
 def _nothing_found(frame: BaseFrame) -> list[str]:

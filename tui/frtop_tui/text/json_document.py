@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -31,7 +31,7 @@ _UNREACHABLE_RANK: Final[dict[str, Any]] = {
 def document(frame: Frame) -> dict[str, Any]:
     """The object that `frtop diagnose --json` prints; keys are only ever added."""
     descriptions = {group.key: group.description for group in frame.groups}
-    coverage, settings = frame.coverage, environment(frame.ranks.values())
+    coverage = frame.coverage
     known = {
         "job": _shown_job(frame),
         "other_jobs": [_other_job(job, frame) for job in frame.other_jobs],
@@ -48,16 +48,24 @@ def document(frame: Frame) -> dict[str, Any]:
         },
         "notes": list(frame.notes),
         **_compared(frame),
-        "environment": {
-            "common": dict(settings.common),
-            "different": {name: dict(values) for name, values in settings.different.items()},
-        },
+        "environment": _settings(frame.ranks.values()),
         "hosts": [host_fields(host) for host in frame.hosts],
         "ranks": _ranks(frame),
     }
     if frame.trace is not None:
         known["trace"] = msgspec.to_builtins(frame.trace)
     return known
+
+
+def _settings(ranks: Iterable[Rank]) -> dict[str, Any]:
+    """Empty where no rank's settings are known: no difference is news only where they are."""
+    found = environment(ranks)
+    if not (found.common or found.different):
+        return {}
+    return {
+        "common": dict(found.common),
+        "different": {name: dict(values) for name, values in found.different.items()},
+    }
 
 
 def _shown_job(frame: Frame) -> dict[str, Any] | None:

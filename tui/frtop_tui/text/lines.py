@@ -7,7 +7,7 @@ are hashable: they are cached by content and compared between frames.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 Span = tuple[str, str]
 Line = tuple[Span, ...]
@@ -35,6 +35,18 @@ TONES: Final = (
     "warn",
     "yours",
 )
+
+
+class WordLine(NamedTuple):
+    """A sentence: what it is about, what is said, its tone, and the ranks that it is about.
+
+    `ranks` are folded, stand at the end of the line, and are cut to fit it.
+    """
+
+    subject: str
+    text: str
+    tone: str = ""
+    ranks: str = ""
 
 
 def plain(text: str, tone: str = "") -> Line:

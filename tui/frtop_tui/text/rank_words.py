@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.job.naming import group_label
 from frtop_tui.job.units import counted
+
+_DTYPES: Final = {
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "float64": "f64",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+}
 
 
 def op_kind(op: wire.Op) -> str:
@@ -36,6 +50,18 @@ def op_group(rank: JudgedRank, op: wire.Op) -> str:
 def op_name(rank: JudgedRank, op: wire.Op) -> str:
     """`all_reduce #8812 dp:0`: kind, number and group."""
     return " ".join(filter(None, (op_kind(op), op_number(op), op_group(rank, op))))
+
+
+def format_tensors(specs: tuple[wire.TensorSpec, ...] | None) -> str:
+    """`bf16[4096,8192]`, `f32[1024]x3 +2`; empty when unknown or none."""
+    if not specs:
+        return ""
+    first = specs[0]
+    dtype = first.dtype.removeprefix("torch.")
+    shape = ",".join(map(str, first.shape))
+    times = f"x{first.count}" if first.count > 1 else ""
+    more = sum(spec.count for spec in specs[1:])
+    return f"{_DTYPES.get(dtype, dtype)}[{shape}]{times}" + (f" +{more}" if more else "")
 
 
 def format_exit(exit_info: wire.ExitInfo) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import GroupKey, folded, group_label, shortened, without_number
+from frtop_tui.job.naming import GroupKey, folded, shortened, without_number
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_sizes, timing, window
@@ -37,7 +37,7 @@ def place_words(site: wire.Site | None) -> str:
 
 def labels_of(groups: Iterable[GroupView]) -> dict[GroupKey, str]:
     """What groups are called, by key."""
-    return {one.key: group_label(one.key.name, one.description) for one in groups}
+    return {one.key: one.label for one in groups}
 
 
 def group_words(row: CallRow, labels: Mapping[GroupKey, str]) -> str:

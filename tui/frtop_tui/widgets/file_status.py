@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Writing
 from frtop_tui.job.units import byte_size
-from frtop_tui.widgets.formats import short_path
 from frtop_tui.widgets.spans import Line, wrap
 
 IN_PROGRESS = ("collecting", "writing")
@@ -15,6 +15,14 @@ _DOING = {"capture": "capturing", "tensors": "saving", "export": "exporting"}
 _DONE = {"capture": "captured", "tensors": "saved", "export": "exported"}
 _WHAT = {"capture": "the capture", "tensors": "saving the tensors", "export": "the export"}
 FILE_TONES = {"collecting": "strong", "writing": "strong", "written": "good", "failed": "bad"}
+
+
+def short_path(path: str) -> str:
+    """The path relative to the current folder, where it lies below that."""
+    try:
+        return path.removeprefix(f"{Path.cwd()}/")
+    except OSError:  # the current folder was deleted
+        return path
 
 
 def file_in_progress(frame: Frame, kind: str) -> Writing | None:

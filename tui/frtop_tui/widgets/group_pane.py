@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final
-
-from textual.binding import BindingType
+from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -17,32 +14,21 @@ from frtop_tui.job.groups import identifier
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.mesh import Mesh, NoMesh
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import folded_hosts, group_label, listed
+from frtop_tui.job.naming import folded_hosts, listed
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import counted, duration, how_often, live_duration, timing
 from frtop_tui.text.activity import blame_reasons, describe_activity_and_line
+from frtop_tui.text.lines import WordLine
 from frtop_tui.text.rank_states import LETTERS
 from frtop_tui.text.rank_words import op_kind
-from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.grid_layout import natural_key
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, Span, plain, width_of, wrap
-from frtop_tui.widgets.table import RANK_KEYS, Column, LineTable
+from frtop_tui.widgets.spans import Line, Span, plain, word_rows
+from frtop_tui.widgets.table import Column, RankRows, rank_column
 
 MOST_NUMBERS: Final = 6
-"""Lines of members by number: the furthest, and those that are most behind."""
+"""Lines of members by number: the furthest, and those furthest behind."""
 MOST_HOSTS: Final = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A line: `tone` is late, blocked, warn, dim or ""."""
-
-    label: str
-    text: str
-    tone: str = ""
-    ranks: str = ""
-    """Folded ranks at the end of the line, which may be cut."""
 
 
 def group_facts(
@@ -51,8 +37,8 @@ def group_facts(
     members: Sequence[Member[JudgedRank]],
     mesh: Mesh | NoMesh,
     arrivals: SkewSummary | None,
-) -> list[Fact]:
-    """What there is to know of a group, the fronts first."""
+) -> list[WordLine]:
+    """All facts about a group, how far its members are first."""
     return [
         *front_facts(view, members),
         *_host_facts(view, members),
@@ -61,34 +47,34 @@ def group_facts(
     ]
 
 
-def front_facts(view: GroupView, members: Sequence[Member[JudgedRank]]) -> list[Fact]:
-    """Members by the number that they issued, and by what is over; who is late stands apart."""
-    rows: list[Fact] = []
+def front_facts(view: GroupView, members: Sequence[Member[JudgedRank]]) -> list[WordLine]:
+    """Members by the last op that they issued, and by the last that completed."""
+    rows: list[WordLine] = []
     fronts = by_number([(member.number, member.issued) for member in members])
     furthest = max((number for number, _ in fronts if number is not None), default=0)
     for number, ranks in _some(fronts):
         if number is None:
-            rows.append(Fact("not known", f"{len(ranks):,}", "warn", fold(ranks)))
+            rows.append(WordLine("not known", f"{len(ranks):,}", "warn", fold(ranks)))
             continue
         lag = furthest - number
         late = lag > 0 and view.exact
         words = f"{_number(view, number):<10} {len(ranks):>6,}"
         label = "issued" if not lag else f"{lag:,} behind" if view.exact else ""
-        rows.append(Fact(label, words, "late" if late else "", fold(ranks)))
+        rows.append(WordLine(label, words, "late" if late else "", fold(ranks)))
     completed = by_number([(member.number, member.completed) for member in members])
     if [number for number, _ in completed] == [None]:
-        return [*rows, Fact("completed", "not recorded", "dim")]
+        return [*rows, WordLine("completed", "not recorded", "dim")]
     for index, (number, ranks) in enumerate(_some(completed)):
         words = _number(view, number) if number is not None else "not known"
         label = "completed" if not index else ""
-        rows.append(Fact(label, f"{words:<10} {len(ranks):>6,}", "dim", fold(ranks)))
+        rows.append(WordLine(label, f"{words:<10} {len(ranks):>6,}", "dim", fold(ranks)))
     return rows
 
 
 def _some(
     fronts: Sequence[tuple[int | None, tuple[int, ...]]],
 ) -> list[tuple[int | None, tuple[int, ...]]]:
-    """The furthest, and those that are most behind; what is between them is joined."""
+    """The furthest, and those furthest behind; all in between are one line."""
     if len(fronts) <= MOST_NUMBERS:
         return list(fronts)
     middle = fronts[1 : len(fronts) - MOST_NUMBERS + 2]
@@ -102,8 +88,8 @@ def _number(view: GroupView, number: int) -> str:
     return f"{'' if view.exact else '~'}#{number}"
 
 
-def _host_facts(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[Fact]:
-    """How far each host is; hosts that are equally far share a line, those behind come first."""
+def _host_facts(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[WordLine]:
+    """How far each host is, those behind first; hosts that are equally far share a line."""
     numbers: dict[str, list[int]] = defaultdict(list)
     for member in members:
         if member.rank is not None and member.issued is not None:
@@ -114,16 +100,16 @@ def _host_facts(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[
     for host, ones in numbers.items():
         alike[min(ones), max(ones)].append(host)
     furthest = max(last for _, last in alike)
-    rows: list[Fact] = []
+    rows: list[WordLine] = []
     ordered = sorted(alike)
     for low, high in ordered[:MOST_HOSTS]:
         label = "" if rows else "hosts"
         span = _number(view, low) if low == high else f"{_number(view, low)} to #{high}"
         where = folded_hosts(tuple(sorted(alike[low, high])))
         tone = "late" if low < furthest and view.exact else ""
-        rows.append(Fact(label, f"{span:<17} {where}", tone))
+        rows.append(WordLine(label, f"{span:<17} {where}", tone))
     if len(ordered) > MOST_HOSTS:
-        rows.append(Fact("", f"and {len(ordered) - MOST_HOSTS} more kinds of hosts", "dim"))
+        rows.append(WordLine("", f"and {len(ordered) - MOST_HOSTS} more kinds of hosts", "dim"))
     return rows
 
 
@@ -132,17 +118,17 @@ def _about(
     view: GroupView,
     members: Sequence[Member[JudgedRank]],
     mesh: Mesh | NoMesh,
-) -> list[Fact]:
-    rows: list[Fact] = []
+) -> list[WordLine]:
+    rows: list[WordLine] = []
     if view.last is not None:
         rows += _last_op(view, frame.now_ns)
     if isinstance(mesh, NoMesh):
-        rows.append(Fact("mesh", f"no mesh: {mesh.reason}", "dim"))
+        rows.append(WordLine("mesh", f"no mesh: {mesh.reason}", "dim"))
     else:
-        rows.append(Fact("mesh", mesh_words(view, mesh)))
+        rows.append(WordLine("mesh", mesh_words(view, mesh)))
         if mesh.others:
             words = listed([f"{name} is {what}" for name, what in mesh.others], 4)
-            rows.append(Fact("", f"beside it {words}", "dim"))
+            rows.append(WordLine("", f"beside it {words}", "dim"))
     return [*rows, *_settings(view, members)]
 
 
@@ -155,7 +141,7 @@ def mesh_words(view: GroupView, mesh: Mesh) -> str:
     return f"{mesh.shape}; this is {axis}" + (f" at {place}" if place else "")
 
 
-def _last_op(view: GroupView, now_ns: int) -> list[Fact]:
+def _last_op(view: GroupView, now_ns: int) -> list[WordLine]:
     op = view.last
     assert op is not None
     parts = [f"{op_kind(op)} {_number(view, view.number)}"]
@@ -166,11 +152,11 @@ def _last_op(view: GroupView, now_ns: int) -> list[Fact]:
         parts.append(f"issued {duration(view.idle_s(now_ns))} ago")
     if op.usual_count:
         parts.append(f"usually takes {timing(op.usual_ns)}")
-    return [Fact("last op", ", ".join(parts))]
+    return [WordLine("last op", ", ".join(parts))]
 
 
-def _settings(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[Fact]:
-    """Backend, timeout and what its recorder says; values that differ with their ranks."""
+def _settings(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[WordLine]:
+    """Backend, timeout and what its recorder says; where members differ, with their ranks."""
     alike: dict[tuple[float, str, str, str], list[int]] = defaultdict(list)
     hosts: set[str] = set()
     for member in members:
@@ -192,26 +178,26 @@ def _settings(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[Fa
     texts = {duration(at) if at else "not known": ranks for at, ranks in timeouts.items()}
     about += f"timeout {_by_value(texts)}" if texts else "timeout not known"
     about += f", {counted(len(view.members), 'member')} on {counted(len(hosts), 'host')}, called "
-    about += f"{group_label(view.key.name, view.description)} ({view.key.name})"
+    about += f"{view.label} ({view.key.name})"
     about += f", made {how_often(view.key.epoch + 1)}" if view.key.epoch else ""
-    rows = [Fact("group", about, "warn" if len(texts) > 1 or len(backends) > 1 else "")]
+    rows = [WordLine("group", about, "warn" if len(texts) > 1 or len(backends) > 1 else "")]
     if not view.exact:
         text = "members do not count from its creation: numbers (~#) cannot be compared"
-        rows.append(Fact("", text, "warn"))
+        rows.append(WordLine("", text, "warn"))
     for what, tone in ((blind, "dim"), (errors, "bad")):
         head = "its device is not followed" if what is blind else "error"
-        rows += [Fact("", f"{head}: {text}", tone, fold(ranks)) for text, ranks in what.items()]
+        rows += [WordLine("", f"{head}: {text}", tone, fold(ranks)) for text, ranks in what.items()]
     return rows
 
 
 def _by_value(values: Mapping[str, Sequence[int]]) -> str:
-    """The value of all, or each value with its ranks."""
+    """The one value, or each value with its ranks."""
     if len(values) == 1:
         return next(iter(values))
     return listed([f"{value} on {fold(ranks)}" for value, ranks in values.items()], 3)
 
 
-def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> list[Fact]:
+def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> list[WordLine]:
     """Who arrives last at its ops, and by how much; or why that is not known."""
     if arrivals is None:
         if frame.statistics is None:
@@ -220,7 +206,7 @@ def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> l
             return []
         else:
             why = "no op of it was sampled at all members"
-        return [Fact("arrivals", why, "dim")]
+        return [WordLine("arrivals", why, "dim")]
     error = arrivals.error_ns
     clocks = "clocks not measured" if error is None else f"clocks ±{timing(error)}"
     which = f"one of {arrivals.stride} ops, " if arrivals.stride > 1 else ""
@@ -228,11 +214,11 @@ def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> l
         f"{which}{arrivals.ops:,} sampled: from first to last {timing(arrivals.skew_ns)}"
         f" (median), {timing(arrivals.longest_ns)} at most; {clocks}"
     )
-    rows = [Fact("arrivals", text)]
+    rows = [WordLine("arrivals", text)]
     if error is not None and arrivals.skew_ns <= error:
         return [
             *rows,
-            Fact("", "who arrives last cannot be told: less than the clocks' error", "dim"),
+            WordLine("", "who arrives last is not known: the clocks' error is larger", "dim"),
         ]
     ones = [
         f"rank {rank} in {count:,} of {arrivals.ops:,}"
@@ -240,24 +226,7 @@ def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> l
         for rank, count in arrivals.last
     ]
     often = arrivals.last[0][1] * 2 > arrivals.ops
-    return [*rows, Fact("last", listed(ones, 3), "late" if often else "")]
-
-
-LABEL: Final = 11
-
-
-def fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
-    """Each fact on a line with its ranks; without ranks, long ones are wrapped."""
-    rows: list[Line] = []
-    for fact in facts:
-        label = f"{fact.label:<{LABEL}}"
-        if not fact.ranks:
-            rows += wrap(fact.text, width, fact.tone, (label, "dim"))
-            continue
-        head: Line = ((label, fact.tone or "dim"), (f"{fact.text}  ", fact.tone))
-        room = max(8, width - width_of(head))
-        rows.append((*head, (shorten_ranks(fact.ranks, room), fact.tone)))
-    return rows
+    return [*rows, WordLine("last", listed(ones, 3), "late" if often else "")]
 
 
 class GroupFactsPane(LineView):
@@ -265,46 +234,47 @@ class GroupFactsPane(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="group-facts", classes="pane")
-        self.facts: Sequence[Fact] = ()
+        self.facts: Sequence[WordLine] = ()
         self.empty = ""
 
-    def show(self, facts: Sequence[Fact]) -> None:
+    def show(self, facts: Sequence[WordLine]) -> None:
         self.facts = facts
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
         if not self.facts:
             return (plain(self.empty, "dim"),)
-        return fact_lines(self.facts, width)
+        return word_rows(self.facts, width, 11)
 
 
-class MemberTable(LineTable[Member[JudgedRank]]):
-    """The members, those that are behind first. The cursor stays on its rank."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*RANK_KEYS]
+class MemberTable(RankRows[Member[JudgedRank]]):
+    """The members, those that are behind first."""
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__(
             (
-                Column("rank", 6, self._rank, lambda m: m.number, right=True),
+                rank_column(self.number, marked),
                 Column("state", 9, _state, lambda m: m.number),
                 Column("issued", 9, self._issued, lambda m: m.number, right=True),
                 Column("behind", 6, self._lag, lambda m: m.number, right=True),
                 Column("completed", 9, _completed, lambda m: m.number, right=True, needs=96),
                 Column("for", 7, self._for, lambda m: m.number, right=True),
-                Column("comes after", 11, self._late, lambda m: m.number, right=True, needs=120),
+                Column("arrives after", 13, self._late, lambda m: m.number, right=True, needs=120),
                 Column("host", 8, _host, lambda m: natural_key(_host(m)[0]), wide=16),
                 Column("activity", 0, self._activity, lambda m: m.number),
             ),
             "no members",
+            marked,
             id="members",
             classes="pane",
         )
-        self.marked = marked
         self.frame: Frame | None = None
         self.furthest = 0
         self.exact = True
         self.delays: Mapping[int, int] = {}
+
+    def number(self, row: Member[JudgedRank]) -> int:
+        return row.number
 
     def show_members(
         self,
@@ -314,7 +284,6 @@ class MemberTable(LineTable[Member[JudgedRank]]):
         arrivals: SkewSummary | None,
     ) -> None:
         """Shows these members of a group, those that are behind first."""
-        selected = self.chosen if self.cursor > 1 else None
         self.frame, self.furthest, self.exact = frame, view.number, view.exact
         self.delays = arrivals.delays if arrivals is not None else {}
         self._reasons = blame_reasons(frame)
@@ -328,21 +297,7 @@ class MemberTable(LineTable[Member[JudgedRank]]):
             first.sort(key=lambda member: -lags[member.number])
             rest = (member for member in members if member.number not in lags)
             members = [*first, *rest]
-        self.rows = members
-        if selected is not None:
-            lines = (n for n, one in enumerate(members, 1) if one.number == selected.number)
-            self.move_to(next(lines, self.cursor))
-        self.redraw()
-
-    def action_mark(self) -> None:
-        if self.chosen is not None:
-            self.marked ^= {self.chosen.number}
-            self.action_down()
-            self.redraw()
-
-    def _rank(self, member: Member[JudgedRank]) -> Span:
-        is_marked = member.number in self.marked
-        return (f"{'*' * is_marked}{member.number}", "mark" if is_marked else "strong")
+        self.show(members, self.number)
 
     def _issued(self, member: Member[JudgedRank]) -> Span:
         if (issued := member.issued) is None:

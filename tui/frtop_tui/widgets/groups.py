@@ -16,7 +16,6 @@ from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.units import duration
 from frtop_tui.text.rank_words import op_kind
-from frtop_tui.widgets.formats import group_name
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 
@@ -47,14 +46,14 @@ def group_rows(groups: Sequence[GroupView]) -> list[GroupSummary]:
         (group for group in groups if group.late or group.waiting),
         key=lambda group: (not group.late, -len(group.waiting), -len(group.members)),
     )
-    rows = [GroupSummary(group_name(group), (group,)) for group in waiting]
+    rows = [GroupSummary(group.label, (group,)) for group in waiting]
     others = sorted(
         (group for group in groups if not group.late and not group.waiting),
         key=lambda group: (-len(group.members), _family(group), group.key.name),
     )
     for (_, family), similar in groupby(others, lambda g: (len(g.members), _family(g))):
         folded = tuple(similar)
-        label = f"{family}:* x{len(folded)}" if len(folded) > 1 else group_name(folded[0])
+        label = f"{family}:* x{len(folded)}" if len(folded) > 1 else folded[0].label
         rows.append(GroupSummary(label, folded))
     return rows
 
@@ -99,7 +98,7 @@ def p2p_ops(view: GroupView, ranks: Mapping[int, JudgedRank]) -> int:
 
 def _family(group: GroupView) -> str:
     """`tp` of `tp:4`: the common name of numbered groups."""
-    return group_name(group).rstrip("0123456789").rstrip(":_-[]. ") or group_name(group)
+    return group.label.rstrip("0123456789").rstrip(":_-[]. ") or group.label
 
 
 def group_state(row: GroupSummary, now_ns: int) -> Span:

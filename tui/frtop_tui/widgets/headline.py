@@ -10,12 +10,11 @@ from typing import Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Health, Recorded
-from frtop_tui.job.naming import folded_hosts
+from frtop_tui.job.naming import folded_hosts, job_title
 from frtop_tui.job.units import counted, duration, local_time
 from frtop_tui.job.unprepared import age_text, is_least_since, preparation
 from frtop_tui.text.health_words import health_words
-from frtop_tui.widgets.file_status import files_summary
-from frtop_tui.widgets.formats import job_name, short_path
+from frtop_tui.widgets.file_status import files_summary, short_path
 from frtop_tui.widgets.grid_layout import host_names
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, spread, width_of
@@ -39,6 +38,11 @@ NO_TIMEOUT = ("healthy", "starting", "ended", "connecting", "empty")
 """Health of a job that no timeout is about to end."""
 
 _NAME: Final = " frtop  "
+
+
+def job_name(frame: Frame) -> str:
+    """The job's title, or that there is none yet."""
+    return "no job yet" if frame.job is None else job_title(frame.job)
 
 
 def job_line(frame: Frame, width: int = 0) -> Line:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.model import HostState, HostView
 from frtop_tui.job.units import counted, duration
+from frtop_tui.text.lines import WordLine
 from frtop_tui.widgets.gauge_lines import RanksOf, gauge_lines
 from frtop_tui.widgets.host_table import STATE_TONE, HostRow, clock_figures, format_clock_offset
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, flow, plain, wrap
+from frtop_tui.widgets.spans import Line, flow, plain, word_rows, wrap
 
 MEANINGS: Final[dict[HostState, str]] = {
     "failed": "cannot be reached, or refuses our key",
@@ -56,20 +57,21 @@ def host_lines(row: HostRow, width: int, ranks_of: RanksOf = lambda _: "") -> li
         plain(f"agent {host.version}" if host.version else "", "dim"),
     )
     rows += flow(parts, width)
-    ranks = f"{counted(len(row.ranks), 'rank')}: {fold(row.ranks)}" if row.ranks else "none known"
-    rows += wrap(ranks, width, "", ("ranks   ", "dim"))
+    return rows + word_rows(_facts(row), width, 8)
+
+
+def _facts(row: HostRow) -> Iterator[WordLine]:
+    host, ranks = row.host, counted(len(row.ranks), "rank")
+    yield WordLine("ranks", f"{ranks}: {fold(row.ranks)}" if row.ranks else "none known")
     if host.clock_error_ns is not None or not row.recorded:
-        rows += wrap(describe_clock(host), width, "", ("clock   ", "dim"))
+        yield WordLine("clock", describe_clock(host))
     if not host.may_act and not row.recorded:
         rights = "our key is read-only there: it may not ask the ranks for tensors (t, T)"
-        rows += wrap(rights, width, "warn", ("rights  ", "dim"))
+        yield WordLine("rights", rights, "warn")
     if host.lost_updates:
-        updates = counted(host.lost_updates, "update")
-        rows += wrap(f"{updates} lost in transit and requested again", width, "warn",
-                     ("lost    ", "dim"))  # fmt: skip
-    for note in host.notes:
-        rows += wrap(note, width, "", ("note    ", "dim"))
-    return rows
+        lost = f"{counted(host.lost_updates, 'update')} lost in transit and requested again"
+        yield WordLine("lost", lost, "warn")
+    yield from (WordLine("note", note) for note in host.notes)
 
 
 class HostPane(LineView):

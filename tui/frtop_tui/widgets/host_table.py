@@ -13,14 +13,13 @@ from textual.binding import Binding, BindingType
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.evidence.host_facts import FactTable, HostFact
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.diagnosis.words.fact_words import fact_text
+from frtop_tui.diagnosis.words.fact_words import Clock, fact_text
 from frtop_tui.job.model import HostState, HostView
 from frtop_tui.job.units import live_duration
-from frtop_tui.text.host_notes import rank_keys, time_of_day, wall_offset_ns
-from frtop_tui.widgets.formats import shorten_ranks
+from frtop_tui.text.notes import clock_of, rank_keys
 from frtop_tui.widgets.gauge_cells import cpu_cell, disk_cell, gpu_cell, memory_cell, net_cell
 from frtop_tui.widgets.grid_layout import natural_key
-from frtop_tui.widgets.spans import Span
+from frtop_tui.widgets.spans import Span, shorten_ranks
 from frtop_tui.widgets.table import Column, LineTable
 
 STATE_TONE: Final[dict[HostState, str]] = {
@@ -44,20 +43,16 @@ class HostRow(Struct, frozen=True):
     recorded: bool = False
     """The frame was recorded: its ranks cannot be asked."""
     facts: tuple[HostFact, ...] = ()
-    """What is out of the ordinary there, by its gauges."""
-    wall_offset_ns: int = 0
-    """Added to the host's monotonic times it gives the operator's wall clock."""
-
+    """What its gauges show that is out of the ordinary."""
+    clock: Clock = str
+    """Turns its times into times of day."""
     rank_keys: Mapping[int, int] = struct_field(default_factory=dict)
     """Its ranks by key, where there are facts."""
 
     @property
     def troubles(self) -> list[str]:
-        """The facts in words; of a host that is unreachable they are those of then."""
-        return [fact_text(fact, self._time_of_day, self.rank_keys) for fact in self.facts]
-
-    def _time_of_day(self, host_ns: int) -> str:
-        return time_of_day(host_ns + self.wall_offset_ns)
+        """The facts in words; for a silent host, as last reported."""
+        return [fact_text(fact, self.clock, self.rank_keys) for fact in self.facts]
 
 
 def host_rows(frame: Frame, facts: FactTable) -> list[HostRow]:
@@ -72,7 +67,7 @@ def host_rows(frame: Frame, facts: FactTable) -> list[HostRow]:
             max(0.0, (frame.now_ns - host.reported_ns) / 1e9) if host.reported_ns else None,
             frame.recorded is not None,
             facts.of(host),
-            wall_offset_ns(frame, host),
+            clock_of(frame, host),
             rank_keys(frame, host) if facts.of(host) else {},
         )
         for host in frame.hosts
@@ -198,7 +193,7 @@ class HostTable(LineTable[HostRow]):
         """Whether gauges are shown; None: where there are any."""
         self._facts = FactTable()
         self._sticks = False
-        """Whether the cursor stays with its host on line 1, too, and not with the worst host."""
+        """Whether the cursor follows its host from line 1, too, instead of the worst host."""
 
     def action_columns(self) -> None:
         """Changes between what hosts do and how they are reached."""
@@ -222,17 +217,13 @@ class HostTable(LineTable[HostRow]):
     def show_hosts(self, frame: Frame, first: str = "") -> None:
         """Shows all hosts of a frame; the cursor starts on the one that is named `first`."""
         begins = not self.rows
-        selected = self.chosen if self.cursor > 1 or self._sticks else None
-        self.rows = host_rows(frame, self._facts)
+        self.show(host_rows(frame, self._facts), lambda row: row.host.name, sticks=self._sticks)
         self._choose_columns()
         self.suffices = {"host": max((len(row.host.name) for row in self.rows), default=0)}
         counts = count_states(self.rows)
         self.entitle(f"hosts {len(self.rows):,}: {counts}" if self.rows else "hosts")
-        name = selected.host.name if selected is not None else first if begins else ""
-        line = next((n for n, row in enumerate(self.rows, 1) if row.host.name == name), 0)
-        if line and begins:
-            self.start_at(line)
+        names = [row.host.name for row in self.rows]
+        if begins and first in names:
+            self.start_at(names.index(first) + 1)
             self._sticks = True
-        elif line:
-            self.move_to(line)
         self.redraw()

@@ -124,12 +124,5 @@ class JobTable(LineTable[JobRow]):
         self.entitle("jobs")
 
     def show_jobs(self, frame: Frame) -> None:
-        selected = self.chosen
-        self.rows = job_rows(frame)
+        self.show(job_rows(frame), lambda row: job_key(row.job), sticks=True)
         self.entitle(f"jobs {len(self.rows)}")
-        if selected is not None:
-            keys = [job_key(row.job) for row in self.rows]
-            key = job_key(selected.job)
-            if key in keys:
-                self.move_to(keys.index(key) + 1)
-        self.redraw()

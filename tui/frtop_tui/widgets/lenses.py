@@ -20,7 +20,6 @@ from frtop_tui.job.group_members import members
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import counted, timing
 from frtop_tui.statistics.step_table import newest_steps
-from frtop_tui.widgets.formats import group_name
 from frtop_tui.widgets.spans import Line, Span, join, plain
 
 MOST_STEPS: Final = 12
@@ -162,7 +161,7 @@ def lag(frame: Frame) -> LensView:
         for member in members(view, frame.ranks, view.late):
             ops = view.number - (member.issued or 0)
             if member.issued is not None and ops > lags.get(member.number, (0, ""))[0]:
-                lags[member.number] = (ops, group_name(view))
+                lags[member.number] = (ops, view.label)
     letters = {rank: _lag_letter(view, lags) for rank, view in frame.ranks.items()}
     values = {rank: f"{counted(ops, 'op')} behind in {name}" for rank, (ops, name) in lags.items()}
     if not any(group.number for group in frame.groups):

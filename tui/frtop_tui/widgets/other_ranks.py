@@ -11,9 +11,8 @@ from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import counted
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.text.rank_words import format_exit, op_name
-from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, plain, wrap
+from frtop_tui.widgets.spans import Line, plain, shorten_ranks, wrap
 
 
 def describe_position(rank: JudgedRank) -> str:

@@ -18,8 +18,7 @@ from frtop_tui.job.naming import group_label, printable
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import counted, live_duration, timing
 from frtop_tui.job.unprepared import NEXT_TIME, age_text, recorder_note
-from frtop_tui.text.rank_words import op_group, op_kind, op_number
-from frtop_tui.widgets.formats import format_tensors
+from frtop_tui.text.rank_words import format_tensors, op_group, op_kind, op_number
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain, wrap
 

@@ -6,9 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, compress, islice
-from typing import ClassVar, Final
-
-from textual.binding import BindingType
+from typing import Final
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.units import live_duration, percent, timing
@@ -24,7 +22,7 @@ from frtop_tui.text.activity import (
 from frtop_tui.text.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.grid_layout import host_names, natural_key, short_hosts
 from frtop_tui.widgets.spans import Line, Span
-from frtop_tui.widgets.table import RANK_KEYS, Column, LineTable
+from frtop_tui.widgets.table import Column, RankRows, rank_column
 
 LINE: Final = "line"
 """The column of the line of code. Where there is no room for it, the activity names the line."""
@@ -53,23 +51,18 @@ class RowContext:
         return describe(rank, self.now_ns, self.reasons)
 
     def since_s(self, rank: JudgedRank) -> float:
-        """For sorting: 0 where nothing tells."""
+        """For sorting: 0 if unknown."""
         return rank.state_age_s(self.now_ns) or 0.0
 
     def since(self, rank: JudgedRank) -> str:
-        """`4m12s`, or `>=4m12s` where that may have begun before somebody looked."""
+        """`4m12s`, or `>=4m12s` if it may have begun before frtop looked."""
         seconds = rank.state_age_s(self.now_ns)
         return "" if seconds is None else ">=" * is_least(rank) + live_duration(seconds)
 
-    def beat_s(self, rank: JudgedRank) -> float:
-        """For sorting: -1 where nothing tells."""
+    def heartbeat_s(self, rank: JudgedRank) -> float:
+        """For sorting: -1 if unknown."""
         age_s = rank.heartbeat_age_s(self.now_ns)
         return -1.0 if age_s is None else age_s
-
-
-def _rank(rank: JudgedRank, marked: Collection[int]) -> Span:
-    is_marked = rank.rank in marked
-    return (f"{'*' if is_marked else ''}{rank.rank}", "mark" if is_marked else "strong")
 
 
 def _state(rank: JudgedRank) -> Span:
@@ -112,8 +105,8 @@ def _step(rank: JudgedRank) -> int:
     return rank.status.step if rank.status is not None else 0
 
 
-def _beat(rank: JudgedRank, context: RowContext) -> Span:
-    seconds = context.beat_s(rank)
+def _heartbeat(rank: JudgedRank, context: RowContext) -> Span:
+    seconds = context.heartbeat_s(rank)
     if seconds < 0:
         return ("", "")
     return (
@@ -125,35 +118,24 @@ def _beat(rank: JudgedRank, context: RowContext) -> Span:
 def columns(marked: Collection[int], at: RowContext) -> list[Column[JudgedRank]]:
     """The table's columns, the essential ones first.
 
-    Rows come in order of rank and sorting is stable, so no key names the rank as well.
+    Rows arrive in order of rank and sorting is stable, so keys leave the rank out.
     """
     return [
-        Column("rank", 6, partial(_rank, marked=marked), lambda r: r.rank, right=True),
+        rank_column(lambda r: r.rank, marked),
         Column("state", 9, _state, at.urgency),
-        Column(
-            "for",
-            8,
-            lambda r: (at.since(r), ""),
-            lambda r: -at.since_s(r),
-            right=True,
-        ),
+        Column("for", 8, lambda r: (at.since(r), ""), lambda r: -at.since_s(r), right=True),
         Column("usually", 8, _usually, _usual_ns, right=True, needs=100),
         Column("host", 8, lambda r: (at.names[r.host], ""), lambda r: natural_key(r.host), wide=16),
         Column("activity", 0, lambda r: (at.activity(r), ""), at.activity, least=30),
         Column(LINE, 18, _line, lambda r: _line(r)[0], needs=110),
         Column("step", 8, lambda r: (str(_step(r) or ""), ""), _step, right=True, needs=90),
-        Column("beat", 5, partial(_beat, context=at), lambda r: -at.beat_s(r), right=True),
-        Column(
-            "pid",
-            8,
-            lambda r: (str(r.identity.pid or ""), "dim"),
-            lambda r: r.identity.pid,
-            right=True,
-            needs=100,
-        ),
+        Column("heartbeat", 9, partial(_heartbeat, context=at), lambda r: -at.heartbeat_s(r),
+               right=True),
+        Column("pid", 8, lambda r: (str(r.identity.pid or ""), "dim"), lambda r: r.identity.pid,
+               right=True, needs=100),
         Column("proc", 4, _process, lambda r: _process(r)[0], needs=110),
         Column("cpu", 5, _cpu, lambda r: -_share(r), right=True, needs=120),
-    ]
+    ]  # fmt: skip
 
 
 def most_relevant(frame: Frame, limit: int) -> list[JudgedRank]:
@@ -167,15 +149,15 @@ def most_relevant(frame: Frame, limit: int) -> list[JudgedRank]:
     return list(islice(chain(culprits, rest), limit))
 
 
-class RankTable(LineTable[JudgedRank]):
-    """Rows of ranks; a star marks a rank. The cursor stays on its rank."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*RANK_KEYS]
+class RankTable(RankRows[JudgedRank]):
+    """What each rank does, for how long, and the state of its process."""
 
     def __init__(self, marked: set[int], **keywords: str | None) -> None:
         self.context = RowContext()
-        super().__init__(columns(marked, self.context), "no ranks", **keywords)
-        self.marked = marked
+        super().__init__(columns(marked, self.context), "no ranks", marked, **keywords)
+
+    def number(self, row: JudgedRank) -> int:
+        return row.rank
 
     def show_ranks(self, frame: Frame, ranks: Sequence[JudgedRank]) -> None:
         """Shows these ranks in this order."""
@@ -184,21 +166,9 @@ class RankTable(LineTable[JudgedRank]):
         if hosts != self.context.names.keys():
             names = self.context.names = short_hosts(sorted(hosts))
             self.suffices = {"host": max(map(len, names.values()), default=0)}
-        selected = self.chosen if self.cursor > 1 else None
-        self.rows = ranks
-        if selected is not None:
-            # Rows move as states change; `enter` must open the rank that was selected.
-            lines = (n for n, rank in enumerate(ranks, 1) if rank.rank == selected.rank)
-            self.move_to(next(lines, self.cursor))
-        self.redraw()
+        self.show(ranks, self.number)
 
     def content(self, width: int) -> Sequence[Line]:
         shown = self.visible_columns(width)
         self.context.has_line_column = any(column.title == LINE for column, _ in shown)
         return super().content(width)
-
-    def action_mark(self) -> None:
-        if self.chosen is not None:
-            self.marked ^= {self.chosen.rank}
-            self.action_down()
-            self.redraw()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-from frtop_tui.text.lines import TONES, Line, Span, join, plain, text_of
+from frtop_tui.text.lines import TONES, Line, Span, WordLine, join, plain, text_of
 
 __all__ = ["TONES", "Line", "Span", "join", "plain", "text_of"]
 
@@ -31,11 +31,18 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def fit_middle(text: str, width: int) -> str:
-    """The same for names whose end matters as much as their begin: `DDP buck~2.mlp`."""
+    """The same for names whose end matters as much as their start: `DDP buck~2.mlp`."""
     if cells(text) <= width:
         return fit(text, width)
     end = (width - 1) // 2
     return fit(text, width - end) + text[len(text) - end :] if end > 0 else fit(text, width)
+
+
+def shorten_ranks(folded: str, width: int) -> str:
+    """A folded list of ranks in `width` cells, cut between two ranges: `0-36,40,..`."""
+    if len(folded) <= width:
+        return folded
+    return folded[: max(0, width - 2)].rpartition(",")[0] + ",.."
 
 
 def tail(text: str, width: int) -> str:
@@ -81,6 +88,25 @@ def wrap(text: str, width: int, tone: str = "", first: Span = ("", "")) -> list[
     return [(*(lead if n == 0 else rest), (row, tone)) for n, row in enumerate(rows)]
 
 
+def word_rows(
+    words: Iterable[WordLine], width: int, room: int = 0, *, indent: str = "", tone: str = "dim"
+) -> list[Line]:
+    """Each sentence, wrapped, after its subject; a sentence about ranks takes one line.
+
+    `room` are the cells for subjects, and `tone` is theirs; 0: each takes its own length.
+    """
+    rows: list[Line] = []
+    for one in words:
+        label = f"{indent}{one.subject:<{room}}" if room else f"{one.subject}  "
+        if not one.ranks:
+            rows += wrap(one.text, width, one.tone, (label, tone))
+            continue
+        head: Line = ((label, one.tone or tone), (f"{one.text}  ", one.tone))
+        ranks = shorten_ranks(one.ranks, max(8, width - width_of(head)))
+        rows.append((*head, (ranks, one.tone)))
+    return rows
+
+
 def flow(parts: Iterable[Line], width: int, indent: str = "", between: str = "   ") -> list[Line]:
     """Parts side by side in as many lines as they need; no part is broken."""
     rows: list[list[Line]] = []
@@ -100,7 +126,7 @@ def flow(parts: Iterable[Line], width: int, indent: str = "", between: str = "  
 
 
 def reflow(line: Line, width: int, indent: str = "") -> list[Line]:
-    """A line that was joined of parts, or has one, in as many lines as it needs."""
+    """A line made by `join`, in as many lines as it needs."""
     if width_of(line) <= width:
         return [line]
     if len(line) == 1:

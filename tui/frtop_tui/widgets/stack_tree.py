@@ -20,9 +20,8 @@ from frtop_tui.text.merged_stacks import (
     shared_op,
     tree_lines,
 )
-from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, clip, fit, plain, wrap
+from frtop_tui.widgets.spans import Line, clip, fit, plain, shorten_ranks, wrap
 
 
 class StackTree(LineView):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.strip import Strip
 
 from frtop_tui.widgets.lines import LazyLines, LineView
@@ -47,7 +47,7 @@ class Column(Generic[RowT]):
 
 
 class LineTable(LineView, Generic[RowT]):
-    """Rows below a fixed title line; the cursor is on line 1 or below."""
+    """Rows below a fixed line of titles; the cursor is on line 1 or below."""
 
     def __init__(self, columns: Sequence[Column[RowT]], empty: str, **keywords: str | None) -> None:
         super().__init__(has_cursor=True, **keywords)
@@ -58,11 +58,29 @@ class LineTable(LineView, Generic[RowT]):
         self.reverse = False
         self.cursor = 1
         self.suffices: Mapping[str, int] = {}
-        """By title of a column, cells that suffice for what is in it, where that was looked at."""
+        """Cells that are enough for a column's texts, by its title, where they were measured."""
 
-    def show(self, rows: Sequence[RowT]) -> None:
-        """Shows the rows in this order."""
+    def show(
+        self,
+        rows: Sequence[RowT],
+        same: Callable[[RowT], object] | None = None,
+        *,
+        sticks: bool = False,
+    ) -> None:
+        """Shows the rows in this order.
+
+        Args:
+            rows: all of them.
+            same: equal for a row now and before: the cursor follows its row. On the first line it
+                stays where it is, and shows whatever comes first.
+            sticks: the cursor follows its row from the first line, too.
+        """
+        chosen = self.chosen if same is not None and (self.cursor > 1 or sticks) else None
         self.rows = rows
+        if chosen is not None and same is not None:
+            wanted = same(chosen)
+            lines = (n for n, row in enumerate(rows, 1) if same(row) == wanted)
+            self.move_to(next(lines, self.cursor))
         self.redraw()
 
     @property
@@ -74,7 +92,7 @@ class LineTable(LineView, Generic[RowT]):
     def start_at(self, y: int) -> None:
         """Puts the cursor on a line of rows that have not been drawn yet."""
         self.cursor = y
-        # A key may come first: it is scrolled to wherever the cursor is by then.
+        # A key may move the cursor first: scroll to where it is then.
         self.call_after_refresh(lambda: self.move_to(self.cursor))
 
     def visible_columns(self, width: int) -> list[tuple[Column[RowT], int]]:
@@ -144,3 +162,35 @@ class LineTable(LineView, Generic[RowT]):
             # The titles cover one line: scroll one line further.
             self.scroll_to(y=y - 1, animate=False)
         super().move_to(y)
+
+
+class RankRows(LineTable[RowT]):
+    """Rows about ranks, which can be marked; the cursor stays on its rank."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*RANK_KEYS]
+
+    def __init__(
+        self, columns: Sequence[Column[RowT]], empty: str, marked: set[int], **keywords: str | None
+    ) -> None:
+        super().__init__(columns, empty, **keywords)
+        self.marked = marked
+
+    def number(self, row: RowT) -> int:
+        """The rank of a row."""
+        raise NotImplementedError
+
+    def action_mark(self) -> None:
+        if self.chosen is not None:
+            self.marked ^= {self.number(self.chosen)}
+            self.action_down()
+            self.redraw()
+
+
+def rank_column(number: Callable[[RowT], int], marked: Collection[int]) -> Column[RowT]:
+    """The ranks; a star marks a rank."""
+
+    def cell(row: RowT) -> Span:
+        is_marked = number(row) in marked
+        return (f"{'*' * is_marked}{number(row)}", "mark" if is_marked else "strong")
+
+    return Column("rank", 6, cell, number, right=True)

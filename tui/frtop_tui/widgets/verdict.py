@@ -2,67 +2,43 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.job_activity import other_jobs_line, rank_notes
-from frtop_tui.job.units import counted
-from frtop_tui.text.rank_states import URGENCY
+from frtop_tui.job.job_activity import other_jobs_line
+from frtop_tui.text.health_words import no_verdict_words
+from frtop_tui.text.lines import WordLine
+from frtop_tui.text.notes import job_notes, why_silent
 from frtop_tui.text.verdict import VerdictText, status, verdict_text
 from frtop_tui.widgets.file_status import file_lines
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, plain, wrap
+from frtop_tui.widgets.spans import Line, plain, word_rows, wrap
 
 
 def verdict_lines(said: VerdictText, width: int) -> list[Line]:
     """Headline, cause and next step: visible in a small terminal, too."""
-    rows = wrap(said.headline, width, "strong")
-    for label, text, tone in (
-        ("why   ", said.fact("why"), "dim"),
-        ("cost  ", said.fact("cost"), "dim"),
-        ("next  ", said.next, "key"),
-    ):
-        if text:
-            rows += wrap(text, width, "", (label, tone))
-    return rows
+    facts = [(label, said.fact(label)) for label in ("why", "cost")]
+    words = [WordLine(f"{label:<4}", text) for label, text in facts if text]
+    rows = wrap(said.headline, width, "strong") + word_rows(words, width)
+    return rows + (wrap(said.next, width, "", ("next  ", "key")) if said.next else [])
 
 
 def evidence_lines(said: VerdictText, width: int, which: str = "") -> list[Line]:
     """What was seen and what could not be seen; `which` numbers one of several verdicts."""
     rows: list[Line] = []
     for label, tone, sentences in (
-        (f"seen{which}  ", "dim", said.evidence),
-        (f"not seen{which}  ", "warn", said.missing),
+        (f"seen{which}", "dim", said.evidence),
+        (f"not seen{which}", "warn", said.missing),
     ):
-        for index, sentence in enumerate(sentences):
-            rows += wrap(sentence, width, tone, (label if not index else " " * len(label), tone))
+        words = (WordLine("" if n else label, one, tone) for n, one in enumerate(sentences))
+        rows += word_rows(words, width, len(label) + 2, tone=tone)
     return rows
-
-
-def no_verdict(frame: Frame) -> str:
-    """The states of all ranks, when no rank is blamed."""
-    if frame.health == "connecting":
-        return "connecting: no report yet"
-    if frame.health == "empty":
-        return "agents answer, but there is no job"
-    if not frame.ranks:
-        return "no ranks yet"
-    counts = Counter(rank.state for rank in frame.ranks.values())
-    never_reported = len(frame.coverage.unreachable) - counts["unreachable"]
-    words = [f"{counts[p]:,} {p}" for p in sorted(counts, key=URGENCY.__getitem__)]
-    if never_reported > 0:
-        words.append(f"{never_reported:,} never reported")
-    if len(words) == 1:
-        only = next(iter(counts))
-        return f"no verdict: all {counted(len(frame.ranks), 'rank')} {only}"
-    return "no verdict: " + ", ".join(words)
 
 
 def panel_lines(frame: Frame, width: int, numbers: str = "") -> list[Line]:
     """The frame's problem first, then verdicts, files, evidence and notes.
 
-    `numbers` is what sampled numbers say, which is no part of a verdict.
+    `numbers` is what sampled numbers show, which is not part of a verdict.
     """
     rows: list[Line] = []
     if frame.problem:
@@ -75,40 +51,38 @@ def panel_lines(frame: Frame, width: int, numbers: str = "") -> list[Line]:
             rows.append(plain(head, "dim"))
         rows += verdict_lines(texts[index], width)
     if numbers:
-        rows += wrap(f"{numbers}: `:record`", width, "warn", ("numbers  ", "dim"))
-    if frame.verdicts:
-        # Before the evidence: the file's path must be visible in a small terminal.
-        rows += file_lines(frame, width)
+        rows += word_rows([WordLine("numbers", f"{numbers}: `:record`", "warn")], width)
+    if not frame.verdicts and not frame.problem:
+        tone = "good" if frame.health == "healthy" else ""
+        rows += wrap(no_verdict_words(frame), width, tone)
+    # Before the evidence: the file's path must be visible in a small terminal.
+    rows += file_lines(frame, width)
     for index, said in enumerate(texts):
         # After all verdicts: the second cause matters more than the evidence of the first.
         rows += evidence_lines(said, width, f" {index + 1}" if several else "")
-    if not frame.verdicts and not frame.problem:
-        rows += wrap(no_verdict(frame), width, "good" if frame.health == "healthy" else "")
-    if not frame.verdicts:
-        rows += file_lines(frame, width)
     return rows + note_lines(frame, width)
 
 
 def note_lines(frame: Frame, width: int) -> list[Line]:
     """Notes on hosts, coverage and ranks: they limit what the verdict can know."""
-    rows: list[Line] = []
-    for host in frame.hosts:
-        label = f"{host.name}  "
-        if host.problem and host.problem != frame.problem:
-            rows += wrap(str(host.problem), width, "warn", (label, "strong"))
-        elif host.state == "connecting" and not host.problem:
-            words = f"connecting: {host.progress}" if host.progress else "connecting"
-            rows += wrap(words, width, "dim", (label, "strong"))
-        for note in host.notes:
-            rows += wrap(note, width, "dim", (label, "dim"))
+    silent = [
+        WordLine(host.name, why, "warn" if host.problem else "dim")
+        for host in frame.hosts
+        if host.problem or host.state == "connecting"
+        if host.problem != frame.problem and (why := why_silent(host))
+    ]
+    return [
+        *word_rows(silent, width, tone="strong"),
+        *word_rows(_notes(frame), width),
+    ]
+
+
+def _notes(frame: Frame) -> Iterator[WordLine]:
+    yield from (WordLine(host.name, note, "dim") for host in frame.hosts for note in host.notes)
     recorded = frame.recorded.notes if frame.recorded is not None else ()
-    missing = (note.text for note in frame.coverage.notes)
-    for note in (*recorded, *frame.notes, *missing, *rank_notes(frame.ranks.values())):
-        rows += wrap(note, width, "dim", ("note  ", "dim"))
-    jobs = other_jobs_line(frame)
-    if jobs:
-        rows += wrap(jobs, width, "", ("other jobs  " if frame.job else "jobs  ", "dim"))
-    return rows
+    yield from (WordLine("note", note, "dim") for note in (*recorded, *job_notes(frame)))
+    if jobs := other_jobs_line(frame):
+        yield WordLine("other jobs" if frame.job else "jobs", jobs)
 
 
 class VerdictPanel(LineView):

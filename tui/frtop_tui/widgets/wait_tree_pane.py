@@ -19,9 +19,8 @@ from frtop_tui.text.rank_words import format_exit
 from frtop_tui.text.verdict import verdict_text
 from frtop_tui.text.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes
 from frtop_tui.text.wait_tree import Key, TreeRow, tree_rows
-from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LazyLines, LineView
-from frtop_tui.widgets.spans import Line, clip, join, plain, reflow, width_of, wrap
+from frtop_tui.widgets.spans import Line, clip, join, plain, reflow, shorten_ranks, width_of, wrap
 
 NOBODY: Final = "nobody waits for anybody"
 MOST: Final = 24

@@ -35,7 +35,7 @@ from frtop_tui.job.units import counted
 from frtop_tui.screens.availability import action_name
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import Do
-from frtop_tui.widgets.formats import short_path
+from frtop_tui.widgets.file_status import short_path
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, plain, wrap
 

@@ -16,7 +16,7 @@ from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.files.loader import open_paths
-from frtop_tui.job.naming import GroupKey, group_label, listed
+from frtop_tui.job.naming import GroupKey, listed
 from frtop_tui.registry import contributions
 from frtop_tui.statistics.limits import Limit
 from frtop_tui.statistics.of_frame import without_overlap
@@ -84,12 +84,10 @@ def _groups(names: list[str], frame: Frame) -> frozenset[GroupKey]:
     found = set()
     for name in names:
         called = {
-            one.key
-            for one in frame.groups
-            if name in (one.key.name, one.description, group_label(one.key.name, one.description))
+            one.key for one in frame.groups if name in (one.key.name, one.description, one.label)
         }
         if not called:
-            there = sorted({group_label(one.key.name, one.description) for one in frame.groups})
+            there = sorted({one.label for one in frame.groups})
             raise UsageError(f"no group is called {name!r}", f"there is {listed(there)}")
         found |= called
     return frozenset(found)

@@ -32,9 +32,8 @@ from frtop_tui.text.statistics_words import (
     window_words,
 )
 from frtop_tui.widgets.fields import FilterField
-from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, fit, flow, plain, wrap
+from frtop_tui.widgets.spans import Line, fit, flow, plain, shorten_ranks, wrap
 
 PARTS: Final = ("data", "forward", "backward", "optimizer")
 NO_MARKS: Final = "no step marks: `frtop_probe.step()` in the loop makes them, or an optimizer"

@@ -35,7 +35,7 @@ from frtop_tui.features.tensor_checks.orders import (
 from frtop_tui.features.tensor_checks.rank_orders import RankOrders, problem_lines
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import folded, group_label, listed, printable
+from frtop_tui.job.naming import folded, listed, printable
 from frtop_tui.job.stack_frames import site_line
 
 APPEAR_S: Final = 8.0
@@ -106,13 +106,9 @@ def _order(options: argparse.Namespace, frame: Frame) -> RecordOrder:
 
 
 def _group(name: str, frame: Frame) -> GroupView:
-    called = [
-        one
-        for one in frame.groups
-        if name in (one.key.name, group_label(one.key.name, one.description))
-    ]
+    called = [one for one in frame.groups if name in (one.key.name, one.label)]
     if len(called) != 1:
-        there = sorted({group_label(one.key.name, one.description) for one in frame.groups})
+        there = sorted({one.label for one in frame.groups})
         why = f"no group is called {name!r}" if not called else f"several are called {name!r}"
         raise UsageError(why, f"there is {listed(there)}; --rank names ranks")
     return called[0]

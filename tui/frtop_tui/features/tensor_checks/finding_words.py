@@ -22,7 +22,7 @@ from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.job.rank_sides import RankSide
 from frtop_tui.job.units import percent
-from frtop_tui.text.plain import WordLine
+from frtop_tui.text.lines import WordLine
 
 MOST_BACK_OFFS: Final = 3
 MOST_FIGURES: Final = 48

@@ -16,9 +16,9 @@ from frtop_tui.features.tensor_checks.finding_words import figure_words, finding
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.features.tensor_checks.record_words import record_words
 from frtop_tui.job.stack_frames import site_line
-from frtop_tui.text.plain import WordLine
+from frtop_tui.text.lines import WordLine
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, plain, wrap
+from frtop_tui.widgets.spans import Line, plain, word_rows, wrap
 
 SUBJECT = 13
 _KEYS = {
@@ -77,7 +77,7 @@ def record_lines(
         yield ()
         yield plain(f"numbers: {found.samples:,} samples", "strong")
         words = finding_words(found.found, found.names, site_line, found.places)
-        yield from _lines(words, width)
+        yield from word_rows(words, width, SUBJECT, indent="  ", tone="strong")
         if unseen := sum(one.unseen for one in found.states.values()):
             text = f"{unseen:,} results were not read: no wait for these ops was seen"
             yield from wrap(text, width, "dim")
@@ -91,12 +91,7 @@ def record_lines(
 def _section(title: str, words: Iterable[WordLine], width: int) -> Iterator[Line]:
     yield ()
     yield plain(title, "strong")
-    yield from _lines(words, width)
-
-
-def _lines(words: Iterable[WordLine], width: int) -> Iterator[Line]:
-    for subject, text, tone in words:
-        yield from wrap(text, width, tone, (f"  {subject:<{SUBJECT}}", "strong"))
+    yield from word_rows(words, width, SUBJECT, indent="  ", tone="strong")
 
 
 class RecordPane(LineView):

@@ -11,7 +11,7 @@ from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.job.naming import folded
 from frtop_tui.job.rank_sides import sides_of
 from frtop_tui.job.units import byte_size
-from frtop_tui.text.plain import WordLine
+from frtop_tui.text.lines import WordLine
 
 
 def record_words(found: JobNumbers) -> Iterator[WordLine]:

@@ -8,7 +8,7 @@ from typing import Final
 from frtop_tui.features.tensors.comparison import MembersComparison, TensorSides
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.job.rank_sides import RankSide
-from frtop_tui.text.plain import WordLine
+from frtop_tui.text.lines import WordLine
 
 MOST_SIDES: Final = 4
 NOBODY: Final = "no fault: "

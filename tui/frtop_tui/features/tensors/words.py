@@ -16,8 +16,7 @@ from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import byte_size
 from frtop_tui.job.unprepared import age_text
-from frtop_tui.text.rank_words import op_name
-from frtop_tui.widgets.formats import format_tensors
+from frtop_tui.text.rank_words import format_tensors, op_name
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
 
 HELP: Final = {
@@ -126,9 +125,9 @@ def compared_lines(frame: Frame, rank: JudgedRank, sequence: int, width: int) ->
     found = compare_members(frame, rank, sequence)
     if found is None or len(found.answered) + len(found.no_answer) + len(found.not_pending) < 2:
         return
-    for subject, text, tone in member_words(found):
-        head = (f"  {subject}  ", "strong") if subject else (INDENT, "")
-        yield from wrap(text, width, tone, head)
+    for one in member_words(found):
+        head = (f"  {one.subject}  ", "strong") if one.subject else (INDENT, "")
+        yield from wrap(one.text, width, one.tone, head)
 
 
 def error_lines(answer: wire.TensorsResponse, rank: int, width: int) -> list[Line]:

@@ -16,8 +16,7 @@ from frtop_tui.job.naming import folded, group_label
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import byte_rate, counted, exact_clock, timing
 from frtop_tui.statistics.bandwidth import bus_factor
-from frtop_tui.text.rank_words import op_kind, op_number
-from frtop_tui.widgets.formats import format_tensors
+from frtop_tui.text.rank_words import format_tensors, op_kind, op_number
 from frtop_tui.widgets.spans import Line, join, plain
 
 _FEWEST_NS: Final = 1000

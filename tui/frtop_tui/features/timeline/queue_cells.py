@@ -13,8 +13,7 @@ from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import folded, group_label
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import duration, timing
-from frtop_tui.text.rank_words import op_kind, op_number
-from frtop_tui.widgets.formats import format_tensors
+from frtop_tui.text.rank_words import format_tensors, op_kind, op_number
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain
 
 _NARROWEST: Final = 8

@@ -1,0 +1,96 @@
+"""What limits a verdict or stands beside it: notes on the recording, the job, its ranks and hosts.
+
+Screens, `frtop diagnose`, `frtop jobs` and reports choose from these.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from frtop_tui.diagnosis.evidence.host_facts import facts_of
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.words.fact_words import Clock, fact_text
+from frtop_tui.job.job_activity import rank_notes
+from frtop_tui.job.model import HostView
+from frtop_tui.job.naming import listed
+from frtop_tui.job.units import counted, local_time
+
+_MOST_UNREACHABLE: Final = 4
+_MOST_FACTS: Final = 16
+"""Lines; after that only the names of hosts."""
+
+
+def recorded_lines(frame: Frame) -> list[str]:
+    """Where and when a frame was recorded, and what its files lack; empty for a live frame."""
+    recorded = frame.recorded
+    if recorded is None:
+        return []
+    when = local_time(recorded.wall_ns)
+    by = f" by {recorded.by}" if recorded.by else ""
+    ages = any(view.evidence.has_ages for view in frame.ranks.values())
+    then = "; all ages are as of then" if ages or not frame.ranks else ""
+    return [
+        f"{recorded.kind} of {when}{by}: {recorded.path}{then}",
+        *(f"note  {note}" for note in recorded.notes),
+    ]
+
+
+def job_notes(frame: Frame, beginnings: tuple[str, ...] = ("",)) -> list[str]:
+    """Notes on the job, on what was not seen of it, and those of ranks with these beginnings."""
+    missing = (note.text for note in frame.coverage.notes)
+    return [*frame.notes, *missing, *rank_notes(frame.ranks.values(), beginnings)]
+
+
+def why_silent(host: HostView) -> str:
+    """Why a host does not report; "" if it does."""
+    if host.problem is not None:
+        return str(host.problem)
+    if host.state == "reporting":
+        return ""
+    if host.state == "connecting" and host.progress:
+        return f"connecting: {host.progress}"
+    return "silent" if host.state == "silent" else "no answer yet"
+
+
+def unreachable_hosts(frame: Frame) -> list[str]:
+    """The first hosts that do not report, and why."""
+    silent = [host for host in frame.hosts if host.state != "reporting"]
+    lines = [
+        str(host.problem or f"{host.name}: {why_silent(host)}")
+        for host in silent[:_MOST_UNREACHABLE]
+    ]
+    more = len(silent) - len(lines)
+    return [*lines, f"{counted(more, 'more host')} unreachable"] if more > 0 else lines
+
+
+def host_facts(frame: Frame) -> list[str]:
+    """What gauges show that is out of the ordinary, by host: a line for each fact."""
+    lines: list[str] = []
+    left: list[str] = []
+    for host in frame.hosts:
+        if host.state != "reporting" or not (facts := facts_of(host.gauges)):
+            continue
+        if len(lines) >= _MOST_FACTS:
+            left.append(host.name)
+            continue
+        clock, ranks = clock_of(frame, host), rank_keys(frame, host)
+        lines += [f"{host.name}: {fact_text(fact, clock, ranks)}" for fact in facts]
+    if left:
+        lines.append(f"out of the ordinary on more hosts: {listed(left, _MOST_FACTS)}")
+    return lines
+
+
+def clock_of(frame: Frame, host: HostView) -> Clock:
+    """Turns a host's monotonic times into `14:02` in the reader's time zone."""
+    offset_ns = host.monotonic_ns + frame.wall_ns - frame.now_ns
+
+    def clock(host_ns: int) -> str:
+        return f"{datetime.fromtimestamp((host_ns + offset_ns) / 1e9).astimezone():%H:%M}"
+
+    return clock
+
+
+def rank_keys(frame: Frame, host: HostView) -> dict[int, int]:
+    """The ranks of a host by their keys."""
+    return {view.key: view.rank for view in frame.ranks.values() if view.host == host.name}
