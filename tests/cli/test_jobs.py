@@ -161,7 +161,7 @@ def test_the_exit_status(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(jobs_command, "connect", lambda options: ScriptedSource([frame]))
+    monkeypatch.setattr("frtop_tui.cli.live.connect", lambda options: ScriptedSource([frame]))
     for name in ("SEARCH_S", "SETTLED_S"):
         monkeypatch.setattr(jobs_command, name, 0.05)
     assert jobs_command.run(argparse.Namespace(json=as_json, wait=5.0)) == status

@@ -59,7 +59,7 @@ class Answering(ScriptedSource):
 @pytest.fixture
 def live(monkeypatch: pytest.MonkeyPatch) -> Callable[[Source], None]:
     def give(source: Source) -> None:
-        monkeypatch.setattr(capture_command, "connect", lambda options: source)
+        monkeypatch.setattr("frtop_tui.cli.live.connect", lambda options: source)
 
     return give
 

@@ -47,7 +47,7 @@ class Answering(ScriptedSource):
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> Answering:
     one = Answering(hung())
-    monkeypatch.setattr(stacks_command, "connect", lambda _: one)
+    monkeypatch.setattr("frtop_tui.cli.live.connect", lambda _: one)
     return one
 
 

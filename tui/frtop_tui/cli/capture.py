@@ -8,22 +8,16 @@ import time
 from pathlib import Path
 from typing import Final
 
-from frtop_tui.cli.files import require_writable, wait_for_file
-from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
+from frtop_tui.cli.files import require_writable, say_written, wait_for_file
+from frtop_tui.cli.live import connected, require_ranks, show_progress, wait_for_ranks
 from frtop_tui.cli.settings import folder_of
 from frtop_tui.connect.base import Source
-from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import FrtopError
 from frtop_tui.files.output_path import default_path
-from frtop_tui.job.coverage import coverage_text
-from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import printable
-from frtop_tui.job.units import byte_size
-from frtop_tui.statistics.wanted import StatisticsWanted
 
 VERDICT_S: Final = 10.0
-"""How long to wait for all ranks, and then for a verdict. A capture without one is worth having:
-evidence vanishes."""
+"""How long to wait for all ranks, and then for a verdict. Without one, a capture is still worth it:
+evidence does not last."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,13 +25,8 @@ def run(options: argparse.Namespace) -> int:
     path = Path(options.output) if options.output else None
     if path is not None:
         require_writable(path)
-    source = connect(options)
-    source.want_statistics(StatisticsWanted(), whom="verdicts")  # they tell who is slow
-    try:
+    with connected(options, judges=True) as source:
         return capture(source, path, redact=options.redact, folder=folder_of(options))
-    finally:
-        source.close()
-        show_progress("")
 
 
 def capture(
@@ -50,15 +39,13 @@ def capture(
 ) -> int:
     """Collects while the verdict settles, writes the capture, prints its path and the verdict.
 
-    Interrupted once, it writes what has come by then.
+    After one interrupt it writes what has arrived.
 
     Raises:
         FrtopError: there is no job, or the file could not be written.
     """
     frame = wait_for_ranks(source, wait_s, show_progress)
-    if not frame.ranks:
-        problem = frame.problem or Problem("no job found")
-        raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
+    require_ranks(frame)
     path = path or default_path(frame, time.time_ns(), redact=redact, folder=folder)
     source.capture(path, settle_s=wait_s, redact=redact)
     try:
@@ -69,17 +56,8 @@ def capture(
         source.finish_capture()
         writing = wait_for_file(source, "capture", path, "ranks")
     show_progress("")
-    print(f"{writing.path}  {byte_size(writing.size)}")
-    if writing.problem:
-        print(f"missing: {printable(str(writing.problem))}")
     frame = source.frame()
-    if not frame.coverage.complete:
-        print(coverage_text(frame.coverage))
-    print(_headlines(frame))
+    say_written(writing.path, writing.size, str(writing.problem or ""), frame)
+    headlines = [printable(verdict.headline) for verdict in frame.verdicts]
+    print("\n".join(headlines or [f"{frame.health}: no verdict"]))
     return 0
-
-
-def _headlines(frame: Frame) -> str:
-    if not frame.verdicts:
-        return f"{frame.health}: no verdict"
-    return "\n".join(printable(verdict.headline) for verdict in frame.verdicts)

@@ -9,11 +9,10 @@ import argparse
 import json
 
 from frtop_tui.cli.file_options import open_files
-from frtop_tui.cli.live import connect, show_progress, wait_for_report
+from frtop_tui.cli.live import connected, show_progress, wait_for_report
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import printable
 from frtop_tui.registry import contributions
-from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.text.exit_status import exit_status
 from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
@@ -38,10 +37,5 @@ def _before(frame: Frame) -> list[str]:
 
 
 def _live(options: argparse.Namespace) -> Frame:
-    source = connect(options)
-    source.want_statistics(StatisticsWanted(), whom="verdicts")
-    try:
+    with connected(options, judges=True) as source:
         return wait_for_report(source, options.wait, show_progress)
-    finally:
-        source.close()
-        show_progress("")

@@ -11,8 +11,8 @@ from typing import Final
 
 from frtop_tui.cli.capture import VERDICT_S
 from frtop_tui.cli.file_options import open_files
-from frtop_tui.cli.files import require_writable, wait_for_file
-from frtop_tui.cli.live import connect, show_progress, wait_for_report
+from frtop_tui.cli.files import require_writable, say_written, wait_for_file
+from frtop_tui.cli.live import connected, require_ranks, show_progress, wait_for_report
 from frtop_tui.cli.settings import folder_of
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
@@ -20,10 +20,6 @@ from frtop_tui.files.formats.table import FORMATS
 from frtop_tui.files.formats.writing import encoded, write_export
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.coverage import coverage_text
-from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import printable
-from frtop_tui.job.units import byte_size
-from frtop_tui.statistics.wanted import StatisticsWanted
 
 STDOUT: Final = "-"
 
@@ -81,18 +77,14 @@ def _export_recorded(options: argparse.Namespace, name: str, path: Path | None) 
         size = write_export(path, frame, name, over=options.force, redact=options.redact)
     except FileExistsError as error:
         raise FrtopError(f"{path} already exists", "name another one with -o") from error
-    _say_done(path, size, "", frame)
+    say_written(path, size, "", frame)
     return 0
 
 
 def _export_live(options: argparse.Namespace, name: str, path: Path | None) -> int:
-    source = connect(options)
-    source.want_statistics(StatisticsWanted(), whom="verdicts")  # they tell who is slow
-    try:
+    with connected(options, judges=True) as source:
         frame = wait_for_report(source, VERDICT_S, show_progress)
-        if not frame.ranks:
-            problem = frame.problem or Problem("no job found")
-            raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
+        require_ranks(frame)
         if options.output == STDOUT:
             with tempfile.TemporaryDirectory(prefix="frtop-") as folder:
                 path = Path(folder) / f"export{FORMATS[name].suffix}"
@@ -104,19 +96,8 @@ def _export_live(options: argparse.Namespace, name: str, path: Path | None) -> i
         source.export(path, name, over=options.force, redact=options.redact)
         writing = wait_for_file(source, "export", path, "ranks")
         show_progress("")
-        _say_done(Path(writing.path), writing.size, str(writing.problem or ""), source.frame())
-    finally:
-        source.close()
-        show_progress("")
+        say_written(writing.path, writing.size, str(writing.problem or ""), source.frame())
     return 0
-
-
-def _say_done(path: Path, size: int, missing: str, frame: Frame) -> None:
-    print(f"{path}  {byte_size(size)}")
-    if missing:
-        print(f"missing: {printable(missing)}")
-    if not frame.coverage.complete:
-        print(coverage_text(frame.coverage))
 
 
 def _print_bytes(content: bytes, frame: Frame) -> int:

@@ -1,4 +1,4 @@
-"""Waits for a file that a source writes."""
+"""Files that commands write: whether they can be written, progress, and what is said at the end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from typing import Final, Literal
 
 from frtop_tui.cli.live import show_progress
 from frtop_tui.connect.base import Source
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.job.coverage import coverage_text
 from frtop_tui.job.model import Problem, Writing
+from frtop_tui.job.naming import printable
+from frtop_tui.job.units import byte_size
 
 NO_PROGRESS_S: Final = 60.0
 """A file without any progress for this long has failed."""
@@ -26,6 +30,15 @@ def require_writable(path: Path) -> None:
         raise UsageError(f"there is no folder {folder}", f"mkdir -p {shlex.quote(str(folder))}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{folder} is not writable", "name a file elsewhere, such as in /tmp")
+
+
+def say_written(path: Path | str, size: int, missing: str, frame: Frame) -> None:
+    """Prints the path and size of a file, what is missing in it, and whose data it lacks."""
+    print(f"{path}  {byte_size(size)}")
+    if missing:
+        print(f"missing: {printable(missing)}")
+    if not frame.coverage.complete:
+        print(coverage_text(frame.coverage))
 
 
 def wait_for_file(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from frtop_tui.cli.live import SEARCH_S, AppearanceTimer, connect, show_progress
+from frtop_tui.cli.live import SEARCH_S, AppearanceTimer, connected, show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import known_jobs
@@ -24,12 +24,8 @@ SETTLED_S: Final = 2.5
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 if there are jobs, otherwise 1."""
-    source = connect(options)
-    try:
+    with connected(options) as source:
         frame = wait_for_jobs(source, options.wait, show_progress)
-    finally:
-        source.close()
-        show_progress("")
     if options.json:
         print(json.dumps(jobs_document(frame), indent=1))
     else:
@@ -57,7 +53,7 @@ def wait_for_jobs(source: Source, wait_s: float, report: Callable[[str], None]) 
         if current != known:
             known, changed_at = current, now
         connecting = any(host.state == "connecting" for host in frame.hosts)
-        # While no job lives, one that nobody prepared may still be searched for.
+        # While no job lives, agents may still be searching for uninstrumented ones.
         least_s = SETTLED_S if any(row.lives for row in rows) else SEARCH_S
         searched = timer.searched_s(frame) > least_s
         if searched and not connecting and now - changed_at > SETTLED_S:

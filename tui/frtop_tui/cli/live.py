@@ -7,7 +7,8 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from frtop_probe import wire
@@ -19,20 +20,21 @@ from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable, U
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import listed, printable
 from frtop_tui.job.units import counted
+from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.terminal import moves_cursor
 
 if TYPE_CHECKING:
     from frtop_tui.connect.live import LiveSource
 
 SEARCH_S: Final = 5.0
-"""How long a job that was named may take to appear: an agent searches for jobs that nobody
-prepared only once somebody looks, and then reads each of their ranks."""
+"""How long a named job may take to appear: agents search for uninstrumented jobs only once somebody
+looks, and then read each rank."""
 APPEAR_S: Final = 5.0
-"""How long to wait until a rank that was named is reporting, in seconds."""
+"""How long a named rank may take to report."""
 REACH_S: Final = 45.0
 """How long hosts may take to be reached through a shell: a log-in, a look for a Python."""
 NOBODY_S: Final = 0.5
-"""A problem that lasts so long while no host is reporting is the answer."""
+"""A problem that lasts this long while no host reports is final."""
 FIRST_ANSWER_S: Final = 3.0
 """How long to wait for the first answer of any host."""
 
@@ -40,13 +42,12 @@ FIRST_ANSWER_S: Final = 3.0
 def connect(options: argparse.Namespace) -> LiveSource:
     """The source for the options that name hosts, `--job`, `--pid` and `--read-only`.
 
-    Its module is imported here: commands on files need no network.
-
-    For this host an agent is started if none runs.
+    Starts this host's agent if none runs. Its imports are here, as commands on files need no
+    network.
 
     Raises:
         NoAgent: there is no agent on this host, and none can be started.
-        NotOurs: the process that was named is another user's.
+        NotOurs: `--pid` names another user's process.
         FrtopError: what `LiveSource` raises.
     """
     from frtop_tui.connect.agent_start import start_agent  # noqa: PLC0415
@@ -77,6 +78,19 @@ def connect(options: argparse.Namespace) -> LiveSource:
     )
 
 
+@contextmanager
+def connected(options: argparse.Namespace, *, judges: bool = False) -> Iterator[LiveSource]:
+    """The same source, closed at the end; `judges`: with the statistics that verdicts need."""
+    source = connect(options)
+    try:
+        if judges:
+            source.want_statistics(StatisticsWanted(), whom="verdicts")
+        yield source
+    finally:
+        source.close()
+        show_progress("")
+
+
 def require_root(options: argparse.Namespace) -> None:
     """Raises `UsageError` if `--user` does not fit this host."""
     user = options.user
@@ -103,12 +117,7 @@ def uid_of(user: str) -> int | None:
 
 
 def require_own(pid: int, whose: str = "") -> None:
-    """Raises `NotOurs` if a process belongs to another user than the one we look at.
-
-    Args:
-        pid: of a process of this host.
-        whose: that user, "" for the one who runs this.
-    """
+    """Raises `NotOurs` if a process of this host is not of user `whose`, or of us without one."""
     from frtop_probe.unprepared.discovery import facts  # noqa: PLC0415 - as in `connect`
     from frtop_probe.unprepared.discovery.proc_reader import only_uid  # noqa: PLC0415
 
@@ -120,13 +129,13 @@ def require_own(pid: int, whose: str = "") -> None:
     except KeyError:
         user = str(uid)
     raise NotOurs(
-        f"process {pid} is of user {user}: not looked at",
+        f"process {pid} belongs to user {user}: frtop does not look at it",
         facts.advice(user, as_root=os.geteuid() == 0),
     )
 
 
 def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
-    """The first frame that can be reported, or the last one after `wait_s` seconds.
+    """The first frame that is worth printing, or the last one after `wait_s` seconds.
 
     Raises:
         NoAgent: there is no agent on this host.
@@ -147,7 +156,7 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
 def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
     """The first frame with all ranks of the job, or the last one after `wait_s` seconds.
 
-    It does not wait for ranks of a host that has not answered after `FIRST_ANSWER_S` seconds.
+    It gives a host `FIRST_ANSWER_S` seconds to answer.
 
     Raises:
         FrtopError: as in `wait_for_report`.
@@ -197,10 +206,10 @@ def describe_progress(frame: Frame) -> str:
 
 
 def await_rank(source: Source, rank: int) -> JudgedRank:
-    """Waits until a rank reports, and returns it.
+    """A rank, as soon as it reports.
 
     Raises:
-        FrtopError: it does not report, and why.
+        FrtopError: it does not, and why.
     """
     timer = AppearanceTimer()
     while True:
@@ -221,8 +230,25 @@ def await_rank(source: Source, rank: int) -> JudgedRank:
         time.sleep(0.05)
 
 
+def require_ranks(frame: Frame) -> None:
+    """Raises `FrtopError` if no rank reported."""
+    if not frame.ranks:
+        problem = frame.problem or Problem("no job found")
+        raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
+
+
+def await_frame(source: Source, is_ready: Callable[[Frame], bool], seconds: float) -> Frame:
+    """The first frame that is ready, or the last one after so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        frame = source.frame()
+        if is_ready(frame) or time.monotonic() > end:
+            return frame
+        time.sleep(0.05)
+
+
 def require_job(frame: Frame) -> None:
-    """Raises NoJob if hosts answered, and no job was found on them."""
+    """Raises `NoJob` if hosts answered, and no job was found on them."""
     reported = [host.name for host in frame.hosts if host.state == "reporting"]
     if reported and not (frame.ranks or frame.other_jobs or frame.problem):
         notes = [note for host in frame.hosts for note in host.notes]
@@ -230,13 +256,13 @@ def require_job(frame: Frame) -> None:
         text = f"no distributed PyTorch job of this user {where}"
         if unsearched := [note for note in notes if note.startswith(wire.NO_SEARCH)]:
             raise NoJob(
-                f"{text}, and not all was looked at: {unsearched[0]}",
+                f"{text}, and not every process was searched: {unsearched[0]}",
                 "try again: the host is overloaded, or a process there is stuck in its driver",
             )
         if nameless := [note.text for note in frame.coverage.notes]:
             raise NoJob(
                 f"{text}, and {nameless[0]} there",
-                "`frtop doctor` there says whether frtop may read them, and what opens that",
+                "`frtop doctor` there says whether frtop may read them, and what would allow it",
             )
         others = [note for note in notes if wire.OF_OTHERS in note]
         if others:
@@ -250,9 +276,9 @@ def require_job(frame: Frame) -> None:
 
 
 class AppearanceTimer:
-    """How long a command has waited for something to appear, and whether something will.
+    """How long a command has waited for a job to appear, and whether one still may.
 
-    Time in which hosts are only being reached through a shell does not count.
+    Time that shells take to reach hosts does not count.
     """
 
     def __init__(self) -> None:
@@ -264,13 +290,13 @@ class AppearanceTimer:
         return time.monotonic() - self._begun
 
     def searched_s(self, frame: Frame) -> float:
-        """For how long an agent can have searched: since a host first answered."""
+        """How long agents have searched at most: since a host first answered."""
         if self._reported_at is None and any(host.state == "reporting" for host in frame.hosts):
             self._reported_at = time.monotonic()
         return 0.0 if self._reported_at is None else time.monotonic() - self._reported_at
 
     def require_visible(self, frame: Frame) -> None:
-        """Returns unless nothing was seen so far and nothing will be.
+        """Raises an error if nothing appeared and nothing will.
 
         Raises:
             NoAgent: there is no agent on this host, or it has not found the job.
@@ -298,7 +324,7 @@ class AppearanceTimer:
 
 
 def can_ask() -> bool:
-    """Whether there is a terminal on which to ask a person; a daemon has closed its input."""
+    """Whether there is a terminal to ask a person on; a daemon has closed its input."""
     return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
 
 

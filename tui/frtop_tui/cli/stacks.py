@@ -5,20 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import structs
 
 from frtop_probe import wire
 from frtop_tui.cli.live import (
-    AppearanceTimer,
     agrees,
+    await_frame,
     await_rank,
     can_ask,
-    connect,
+    connected,
+    require_ranks,
     show_progress,
+    wait_for_ranks,
 )
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -28,7 +29,7 @@ from frtop_tui.job.native_stacks import cost
 from frtop_tui.text.stacks import merged_lines, own_dump, rank_lines, stacks_document
 
 ALL_REPORTED_S: Final = 5.0
-"""How long to wait until all ranks of the job are reporting."""
+"""How long to wait until all ranks report."""
 STACKS_S: Final = 10.0
 """How long to wait for stacks; an agent takes four at a time, each in some 50 ms."""
 NATIVE_S: Final = 22.0
@@ -39,18 +40,14 @@ def run(options: argparse.Namespace) -> int:
     wanted = sorted(set(options.rank or ()))
     if options.native:
         _require_consent_possible(options, wanted)
-    source = connect(options)
-    try:
+    with connected(options) as source:
         if options.native:
             return _print_native(source, wanted, options)
         return _print_stacks(source, wanted, options)
-    finally:
-        source.close()
-        show_progress("")
 
 
 def _require_consent_possible(options: argparse.Namespace, wanted: Sequence[int]) -> None:
-    """Raises `UsageError` if nobody said, or could say, which rank may stand still."""
+    """Raises `UsageError` if no rank is named, or nobody can be asked to agree."""
     if not wanted:
         raise UsageError(
             "--native makes ranks stand still, and none is named", "name them: --native --rank 3"
@@ -72,7 +69,7 @@ def _print_stacks(source: Source, wanted: Sequence[int], options: argparse.Names
         show_progress(f"taking stacks: {len(views) - missing} of {len(views)}")
         return not missing
 
-    frame = _await(source, taken, STACKS_S)
+    frame = await_frame(source, taken, STACKS_S)
     show_progress("")
     ranks = [frame.ranks.get(rank, old) for rank, old in before.items()]
     if options.json:
@@ -125,7 +122,7 @@ def _take_native(source: Source, before: JudgedRank) -> tuple[JudgedRank, Frame]
         show_progress(f"taking native stacks of rank {rank}")
         return view is not None and view.native is not before.native
 
-    frame = _await(source, taken, NATIVE_S)
+    frame = await_frame(source, taken, NATIVE_S)
     show_progress("")
     view = frame.ranks.get(rank, before)
     if view.native is before.native:
@@ -143,24 +140,6 @@ def _await_ranks(source: Source, wanted: Sequence[int]) -> dict[int, JudgedRank]
     """
     if wanted:
         return {rank: await_rank(source, rank) for rank in wanted}
-    timer = AppearanceTimer()
-
-    def all_reported(frame: Frame) -> bool:
-        timer.require_visible(frame)
-        show_progress("connecting")
-        return bool(frame.ranks) and frame.coverage.reporting >= frame.coverage.expected
-
-    frame = _await(source, all_reported, ALL_REPORTED_S)
-    if not frame.ranks:
-        raise FrtopError("no rank is reporting", "`frtop jobs` lists the jobs that are seen")
+    frame = wait_for_ranks(source, ALL_REPORTED_S, show_progress)
+    require_ranks(frame)
     return dict(sorted(frame.ranks.items()))
-
-
-def _await(source: Source, condition: Callable[[Frame], bool], seconds: float) -> Frame:
-    """The first frame that meets the condition, or the last one."""
-    end = time.monotonic() + seconds
-    while True:
-        frame = source.frame()
-        if condition(frame) or time.monotonic() > end:
-            return frame
-        time.sleep(0.05)

@@ -16,7 +16,7 @@ from msgspec.structs import astuple
 from frtop_probe import wire
 from frtop_probe.wire.values import Real
 from frtop_tui.job.host_gauges import HostGauges
-from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.naming import GroupKey, group_label
 from frtop_tui.job.statistics import JobStatistics
 
 RankState = Literal[
