@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.job.job_activity import other_jobs_line
-from frtop_tui.job.naming import job_key
+from frtop_tui.job.naming import job_address, job_key
 from frtop_tui.screens.overview import Overview
 from frtop_tui.widgets.jobs import job_rows
 from frtop_tui.widgets.rank_grid import RankGrid
@@ -22,7 +22,7 @@ async def test_jobs_are_distinguished_and_the_shown_one_is_marked() -> None:
         await app.press("J")
         await app.sees("jobs 3", "> llama-70b", "live, shown", "llama 13b", "node1:29511", "ended")
         assert [
-            (row.job.attempt, row.live, row.shown) for row in job_rows(answer_scenes.jobs())
+            (row.job.attempt, row.lives, row.shown) for row in job_rows(answer_scenes.jobs())
         ] == [
             (1, True, True),
             (0, True, False),
@@ -35,7 +35,7 @@ def test_a_job_without_an_address_has_an_empty_cell() -> None:
     frame = answer_scenes.jobs()
     alone = replace(frame.other_jobs[0], master_addr="", master_port=0)
     rows = job_rows(replace(frame, other_jobs=(alone,), running_jobs=()))
-    assert [row.address for row in rows] == ["node0:29500", ""]
+    assert [job_address(row.job) for row in rows] == ["node0:29500", ""]
 
 
 async def test_enter_chooses_a_job_and_opens_its_overview() -> None:
@@ -68,7 +68,7 @@ async def test_without_any_job_the_list_says_how_to_start_one() -> None:
 @pytest.mark.parametrize("how", ["ended", "dead"])
 def test_a_job_whose_ranks_have_all_ended_is_not_live(how: str) -> None:
     frame = rare_scenes.over() if how == "dead" else replace(scenes.healthy(), health="ended")
-    assert not job_rows(frame)[0].live
+    assert not job_rows(frame)[0].lives
 
 
 async def test_the_cursor_stays_on_its_job() -> None:

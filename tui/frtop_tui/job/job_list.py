@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.job.job_activity import activity_in, known_jobs, rank_notes
 from frtop_tui.job.model import BaseFrame, JobActivity
-from frtop_tui.job.naming import job_call, job_key
+from frtop_tui.job.naming import job_call, job_key, job_title
 from frtop_tui.job.units import counted
-from frtop_tui.job.unprepared import NOT_PREPARED, all_prepared
+from frtop_tui.job.unprepared import NOT_PREPARED, all_prepared, is_least_since
 
 
 class ListedJob(Struct, frozen=True):
@@ -22,6 +23,12 @@ class ListedJob(Struct, frozen=True):
     lives: bool
     activity: JobActivity
     in_the_way: tuple[str, ...] = ()
+    shown: bool = False
+
+    @property
+    def name(self) -> str:
+        """As `--job` takes it: torch counts attempts from 0."""
+        return f"{job_title(self.job)}{f'#{self.job.attempt}' if self.job.attempt else ''}"
 
     @property
     def expected(self) -> int:
@@ -41,16 +48,27 @@ def listed_jobs(frame: BaseFrame) -> list[ListedJob]:
     for job in among:
         activity = activity_in(frame, job) or JobActivity(job, 0.0)
         shown = job is frame.job
-        rows.append(
-            ListedJob(
-                job,
-                job_call(job, among),
-                activity.ended_s is None if shown else job_key(job) in running,
-                activity,
-                tuple(_of_shown(frame) if shown else _of_other(activity)),
-            )
-        )
+        if shown:
+            activity = _with_last_op(frame, activity)
+        lives = not _is_over(frame, activity) if shown else job_key(job) in running
+        in_the_way = tuple(_of_shown(frame) if shown else _of_other(activity))
+        rows.append(ListedJob(job, job_call(job, among), lives, activity, in_the_way, shown))
     return sorted(rows, key=lambda row: (not row.lives, row.activity.age_s))
+
+
+def _is_over(frame: BaseFrame, activity: JobActivity) -> bool:
+    if activity.ended_s is not None or frame.health == "ended":
+        return True
+    return bool(frame.ranks) and all(view.exit_info for view in frame.ranks.values())
+
+
+def _with_last_op(frame: BaseFrame, activity: JobActivity) -> JobActivity:
+    """For the shown job, its groups say when the last op was issued."""
+    idle = [group.idle_s(frame.now_ns) for group in frame.groups if group.number]
+    if activity.quiet_s is not None or not idle:
+        return activity
+    last_ns = frame.now_ns - int(min(idle) * 1e9)
+    return replace(activity, quiet_s=min(idle), dated=not is_least_since(frame, last_ns))
 
 
 def _of_shown(frame: BaseFrame) -> Iterator[str]:

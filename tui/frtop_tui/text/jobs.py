@@ -19,7 +19,7 @@ _HEADS: Final = ("job", "ranks", "hosts", "state", "recorder", "--job")
 _GAP: Final = "  "
 _LONGEST_NAME: Final = 30
 MOST_ENDED: Final = 8
-"""Jobs that ended and are listed all the same: an agent that was killed may leave many."""
+"""Jobs listed although they ended: an agent that was killed may leave many."""
 _LOOKED_FOR: Final = (
     "ranks with frtop's recorder, and processes of this user that are ranks by their"
     " environment, launcher or title (torchrun, mp.spawn, srun, mpirun, accelerate, deepspeed)"
@@ -27,9 +27,9 @@ _LOOKED_FOR: Final = (
 
 
 def jobs_lines(frame: BaseFrame) -> list[str]:
-    """A table with a line per job, indented lines for what is in its way, notes on hosts."""
+    """A table with a line per job, below each what is in the way of seeing it, then notes."""
     rows = listed_jobs(frame)
-    most = sum(row.lives for row in rows) + MOST_ENDED  # those that live come first
+    most = sum(row.lives for row in rows) + MOST_ENDED  # living jobs are first
     rows, left_out = rows[:most], rows[most:]
     lines = _table(rows) if rows else _nothing_found(frame)
     if left_out:
@@ -89,10 +89,9 @@ def _calls(rows: Sequence[ListedJob], room: int) -> list[str]:
 
 
 def _cells(row: ListedJob) -> tuple[str, ...]:
-    attempt = f"#{row.job.attempt}" if row.job.attempt else ""
     seen = row.activity.ranks
     return (
-        f"{job_title(row.job)}{attempt}",
+        row.name,
         f"{seen}/{row.expected}",
         str(row.activity.hosts),
         _state(row),
@@ -118,7 +117,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _beside(frame: BaseFrame, rows: Sequence[ListedJob]) -> list[str]:
-    """What a table cannot say: what no recorder means, and what hosts are in the way of."""
+    """What has no place in the table: what no recorder means, who waits, and notes on hosts."""
     lines = []
     if any(row.activity.unprepared for row in rows):
         lines.append("no recorder: seen from outside (pending ops, stacks, torch's own history)")
