@@ -18,6 +18,7 @@ from frtop_tui.connect.followers import Order
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier
 from frtop_tui.screens.availability import action_name, why_unavailable
+from frtop_tui.screens.messages import OpenView
 from frtop_tui.widgets.headline import Headline
 from frtop_tui.widgets.keyline import KeyLine
 from frtop_tui.widgets.spans import Line, plain
@@ -25,7 +26,11 @@ from frtop_tui.widgets.spans import Line, plain
 SMALLEST = (60, 15)
 """Columns and rows of the smallest terminal that frtop draws on."""
 BACK: Final = Binding("escape", "app.back", "back", tooltip="previous screen", id="back")
-"""What most screens have."""
+WAITS: Final = Binding("w", "open_view('waits')", "waits", tooltip="who waits for whom", id="waits")
+STACKS: Final = Binding(
+    "b", "open_view('stacks')", "stacks", tooltip="take and merge stacks", id="stacks.take"
+)
+"""What several screens have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,9 @@ class FrameScreen(Screen[None]):
     def group_of_interest(self) -> Identifier | None:
         """The group that matters most to the screen's rank."""
         return None
+
+    def action_open_view(self, name: str) -> None:
+        self.post_message(OpenView(name))
 
     def shows_files(self, kind: str) -> bool:  # noqa: ARG002
         """Whether a pane says what becomes of files of this kind, such as `tensors`."""

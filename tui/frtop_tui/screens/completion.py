@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
+from textual.binding import Binding
 from textual.message import Message
 
 from frtop_tui.diagnosis.model import Frame
@@ -61,6 +62,12 @@ class TypedCommand:
     values: Callable[[CommandScope], Iterable[str]] = nothing_to_name
     key: str = ""
     needs: str = ""
+
+    @property
+    def binding(self) -> Binding:
+        """The key that does the same."""
+        key = "question_mark" if self.key == "?" else self.key
+        return Binding(key, self.name, self.name, tooltip=self.summary, id=self.name)
 
     @property
     def usage(self) -> str:

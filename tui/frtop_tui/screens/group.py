@@ -19,8 +19,8 @@ from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import counted
 from frtop_tui.screens.availability import action_name
-from frtop_tui.screens.base import BACK, FrameScreen
-from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenWaits
+from frtop_tui.screens.base import BACK, WAITS, FrameScreen
+from frtop_tui.screens.messages import OpenRank, OpenRanks
 from frtop_tui.widgets.group_pane import GroupFactsPane, MemberTable, group_facts
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, join, plain
@@ -36,7 +36,7 @@ class GroupScreen(FrameScreen):
         Binding(
             "p", "neighbour(-1)", "previous", tooltip="previous group alike", id="group.previous"
         ),
-        Binding("w", "waits", "waits", tooltip="who waits for whom", id="waits"),
+        WAITS,
         Binding("slash", "filter", "filter", tooltip="list its ranks", id="filter"),
     ]
 
@@ -129,9 +129,6 @@ class GroupScreen(FrameScreen):
     def action_filter(self) -> None:
         if self.view is not None:
             self.post_message(OpenRanks(f"rank:{fold(self.view.members)}"))
-
-    def action_waits(self) -> None:
-        self.post_message(OpenWaits())
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
         table = self.query_one(MemberTable)

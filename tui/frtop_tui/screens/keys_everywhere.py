@@ -6,17 +6,18 @@ from typing import Final
 
 from textual.binding import Binding, BindingType
 
-from frtop_tui.screens.commands import VIEWS
+from frtop_tui.screens.commands import COMMANDS, VIEWS
 from frtop_tui.screens.contributed import common_keys
 
+_OF: Final = {command.name: command.binding for command in COMMANDS}
 KEYS: Final[list[BindingType]] = [
-    Binding("question_mark", "help", "help", tooltip="all keys and a glossary", id="help"),
+    _OF["help"],
     *(view.binding for view in VIEWS if view.key),
-    Binding("J", "jobs", "jobs", tooltip="list all jobs", id="jobs"),
-    Binding("e", "capture", "capture", tooltip="write everything known to a file", id="capture"),
-    Binding("E", "export", "export", tooltip="write a report, a trace, stacks, ...", id="export"),
+    _OF["jobs"],
+    _OF["capture"],
+    _OF["export"],
     *common_keys(),
-    Binding("Z", "pause", "pause", tooltip="freeze the screen, or resume", id="pause"),
+    _OF["pause"],
     Binding(
         "colon",
         "command",
@@ -29,7 +30,7 @@ KEYS: Final[list[BindingType]] = [
         "history(-1)",
         "before",
         show=False,
-        tooltip="back to the screen before",
+        tooltip="back to the previous screen",
         id="history.before",
     ),
     Binding(
@@ -45,7 +46,7 @@ KEYS: Final[list[BindingType]] = [
         "past(-1)",
         "earlier",
         show=False,
-        tooltip="the frame before the shown one, of those that were received",
+        tooltip="show the frame received before this one",
         id="past.earlier",
     ),
     Binding(
@@ -53,11 +54,11 @@ KEYS: Final[list[BindingType]] = [
         "past(1)",
         "later",
         show=False,
-        tooltip="the frame after it; after the last one the live one",
+        tooltip="show the next frame; after the last one, the live one",
         id="past.later",
     ),
-    Binding("y", "copy", "copy", tooltip="copy the verdict", id="copy"),
-    Binding("q", "quit", "quit", id="quit"),
+    _OF["copy"],
+    _OF["quit"],
     Binding("ctrl+c", "quit", "quit", show=False, id="interrupt", priority=True),
     Binding("ctrl+l", "redraw", "redraw", show=False, id="redraw"),
     Binding("ctrl+z", "suspend_process", "suspend", show=False, id="suspend"),

@@ -56,12 +56,11 @@ class LookThrough(Message):
     lens: str
 
 
-class OpenWaits(Message):
-    """Open the wait-for graph."""
+@dataclass(eq=False)
+class OpenView(Message):
+    """Open one of the views on top of the visible screen."""
 
-
-class OpenSettings(Message):
-    """Open the versions and settings of all ranks."""
+    name: str
 
 
 @dataclass(eq=False)
@@ -74,10 +73,6 @@ class OpenTimeline(FeatureMessage):
     rank: int | None = None
     group: Identifier | None = None
     late: LateIn | None = None
-
-
-class OpenStacks(Message):
-    """Open the merged stacks."""
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual import on
 
 from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.commands import view_of
 from frtop_tui.screens.contributed import of_features
 from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.messages import (
@@ -13,13 +14,11 @@ from frtop_tui.screens.messages import (
     OpenGroup,
     OpenRank,
     OpenRanks,
+    OpenView,
 )
 from frtop_tui.screens.navigation import NavigatedApp
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
-from frtop_tui.screens.settings import SettingsScreen
-from frtop_tui.screens.stacks import StacksScreen
-from frtop_tui.screens.waits import WaitsScreen
 from frtop_tui.widgets.rank_grid import RankGrid
 
 
@@ -35,14 +34,8 @@ class OpeningApp(NavigatedApp, inherit_bindings=False):
     async def on_open_group(self, event: OpenGroup) -> None:
         await self.open(GroupScreen(self.marked, event.keys))
 
-    async def on_open_waits(self) -> None:
-        await self.open(WaitsScreen(self.marked))
-
-    async def on_open_settings(self) -> None:
-        await self.open(SettingsScreen(self.marked))
-
-    async def on_open_stacks(self) -> None:
-        await self.open(StacksScreen(self.marked))
+    async def on_open_view(self, event: OpenView) -> None:
+        await self.open(view_of(event.name).screen(self.marked))
 
     @on(FeatureMessage)
     async def _do_for_feature(self, event: FeatureMessage) -> None:

@@ -10,16 +10,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import STACKS, WAITS, FrameScreen
 from frtop_tui.screens.contributed import of_features, rank_keys
-from frtop_tui.screens.messages import (
-    OpenGroup,
-    OpenRank,
-    OpenRanks,
-    OpenSettings,
-    OpenStacks,
-    OpenWaits,
-)
+from frtop_tui.screens.messages import OpenGroup, OpenRank, OpenRanks
 from frtop_tui.text.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.lenses import LensView
@@ -73,12 +66,12 @@ class Overview(FrameScreen):
     AUTO_FOCUS = "#grid"
     crumb = "job"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
+        STACKS,
         *rank_keys(first=True),
-        Binding("w", "waits", "waits", tooltip="who waits for whom", id="waits"),
+        WAITS,
         Binding(
             "V",
-            "settings",
+            "open_view('settings')",
             "settings",
             show=False,
             tooltip="versions and settings, and which of them differ",
@@ -149,15 +142,6 @@ class Overview(FrameScreen):
         elif isinstance(sender, GroupPanel) and sender.chosen is not None:
             groups = sorted(sender.chosen.groups, key=lambda group: group.members)
             self.post_message(OpenGroup([group.key for group in groups]))
-
-    def action_stacks(self) -> None:
-        self.post_message(OpenStacks())
-
-    def action_waits(self) -> None:
-        self.post_message(OpenWaits())
-
-    def action_settings(self) -> None:
-        self.post_message(OpenSettings())
 
     @property
     def chosen(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -15,13 +16,9 @@ from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import GroupKey, group_label
 from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.job.units import duration, live_duration
-from frtop_tui.screens.base import BACK, OneRankScreen
+from frtop_tui.screens.base import BACK, WAITS, OneRankScreen
 from frtop_tui.screens.contributed import rank_keys
-from frtop_tui.screens.messages import (
-    Do,
-    OpenGroup,
-    OpenWaits,
-)
+from frtop_tui.screens.messages import Do, OpenGroup
 from frtop_tui.screens.native_key import AGAIN_S, NativeKey
 from frtop_tui.text.rank_words import format_exit
 from frtop_tui.widgets.lines import LineView
@@ -126,7 +123,7 @@ class RankScreen(OneRankScreen):
         ),
         *rank_keys(first=True),
         Binding("o", "group", "group", tooltip="the group of its op", id="group"),
-        Binding("w", "waits", "waits", show=False, tooltip="who waits for whom", id="waits"),
+        replace(WAITS, show=False),
         *rank_keys(),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
@@ -157,9 +154,9 @@ class RankScreen(OneRankScreen):
         group = relevant_group(frame, rank)
         status = rank.status
         start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
-        beat = ""
+        heartbeat = ""
         if rank.exit_info is None and (age_s := rank.heartbeat_age_s(frame.now_ns)) is not None:
-            beat = f"beat {live_duration(age_s)} ago"
+            heartbeat = f"heartbeat {live_duration(age_s)} ago"
         return (
             *start,
             *plain("  "),
@@ -168,7 +165,7 @@ class RankScreen(OneRankScreen):
                     plain(rank.host),
                     plain(f"pid {rank.identity.pid}" if rank.identity.pid else ""),
                     plain(rank.state, rank.state),
-                    plain(beat),
+                    plain(heartbeat),
                     plain(f"step {status.step}" if status is not None and status.step else ""),
                 )
             ),
@@ -226,9 +223,6 @@ class RankScreen(OneRankScreen):
             self.app.notify("It is in no process group.", timeout=4)
         else:
             self.post_message(OpenGroup((key,)))
-
-    def action_waits(self) -> None:
-        self.post_message(OpenWaits())
 
     def action_follow(self) -> None:
         self.query_one(QueuePane).follow()

@@ -9,13 +9,10 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import STACKS, FrameScreen
 from frtop_tui.screens.contributed import rank_keys
 from frtop_tui.screens.filter import FilterError, matching
-from frtop_tui.screens.messages import (
-    OpenRank,
-    OpenStacks,
-)
+from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_table import RankTable
@@ -50,7 +47,7 @@ class RanksScreen(FrameScreen):
         ),
         Binding("I", "reverse", "reverse", tooltip="reverse the order", id="sort.reverse"),
         *rank_keys(),
-        Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
+        STACKS,
         *rank_keys(first=True),
     ]
 
@@ -139,9 +136,6 @@ class RanksScreen(FrameScreen):
     def action_reverse(self) -> None:
         self.reverse = not self.reverse
         self.draw_all()
-
-    def action_stacks(self) -> None:
-        self.post_message(OpenStacks())
 
     @property
     def subject(self) -> int | None:

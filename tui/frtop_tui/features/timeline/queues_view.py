@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -18,8 +19,8 @@ from frtop_tui.features.timeline.op_lines import lost_text
 from frtop_tui.features.timeline.pane import WordsPane
 from frtop_tui.features.timeline.queue_cells import difference_lines, row_line, title_line
 from frtop_tui.job.units import counted
-from frtop_tui.screens.base import BACK
-from frtop_tui.screens.messages import OpenRank, OpenTimeline, OpenWaits
+from frtop_tui.screens.base import BACK, WAITS
+from frtop_tui.screens.messages import OpenRank, OpenTimeline
 from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, clip, plain
 
@@ -46,7 +47,7 @@ class QueuesScreen(HistoriesScreen):
         Binding(
             "minus", "more(-1)", "fewer ranks", show=False, tooltip="one rank less", id="lanes.less"
         ),
-        Binding("w", "waits", "waits", show=False, tooltip="who waits for whom", id="waits"),
+        replace(WAITS, show=False),
         Binding("T", "timeline", "timeline", tooltip="the same ranks on one clock", id="when"),
     ]
 
@@ -151,9 +152,6 @@ class QueuesScreen(HistoriesScreen):
             self.app.notify("No further difference in what is recorded.", timeout=4)
         else:
             table.move_to(row)
-
-    def action_waits(self) -> None:
-        self.post_message(OpenWaits())
 
     def action_timeline(self) -> None:
         chosen = self.query_one(QueueTable).chosen
