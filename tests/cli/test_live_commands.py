@@ -265,10 +265,10 @@ def test_progress_names_a_host_that_is_being_reached() -> None:
      "job of this user was found on node0; 2 ranks of user ann: not looked at",
      "ann can admit you"),
     (SCAN_TOOK_TOO_LONG,
-     "on node0, and not all was looked at: no search for jobs: it took longer than 2 s",
+     "on node0, and not every process was searched: no search for jobs: it took longer than 2 s",
      "try again"),
     (f"{SCAN_FAILED}: KeyError('odd')",
-     "on node0, and not all was looked at: no search for jobs: it failed: KeyError('odd')",
+     "on node0, and not every process was searched: no search for jobs: it failed: KeyError('odd')",
      "try again"),
 ])  # fmt: skip
 def test_where_only_others_have_ranks_the_error_says_whom_to_ask(

@@ -93,7 +93,7 @@ async def test_who_comes_last_is_said_only_beyond_the_error_of_the_clocks() -> N
         await app.sees("clocks ±2.00 ms", "rank 12 in 10 of 10 (131 ms after the first)")
         vague = sampled(12, 1.5, error_ns=2 * MS)
         await app.give(with_statistics(scenes.healthy(), vague))
-        await app.sees("who arrives last cannot be told")
+        await app.sees("who arrives last is not known")
         assert "rank 12 in" not in app.text()
 
 
@@ -208,7 +208,7 @@ async def test_one_key_goes_through_the_lenses_and_the_legend_explains_the_lette
         (2, "no statistics yet"),
         (3, "no statistics yet"),
         (4, "no statistics yet"),
-        (5, "no device of any rank is seen"),
+        (5, "frtop sees no device of any rank"),
     ],
 )
 async def test_a_lens_without_data_says_why(presses: int, why: str) -> None:

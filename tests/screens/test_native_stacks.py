@@ -27,7 +27,7 @@ async def test_the_first_press_says_what_it_costs_and_the_second_acts() -> None:
         assert app.source.taken_native == []
         await app.press("N")
         assert app.source.taken_native == [37]
-        await app.sees("being taken: rank 37 stands still meanwhile")
+        await app.sees("taking them: rank 37 stands still meanwhile")
         await app.press("N", "N")  # nothing while it is under way
         assert app.source.taken_native == [37]
         await app.give(with_native(taken(PID)))

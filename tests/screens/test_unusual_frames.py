@@ -39,7 +39,7 @@ async def test_a_partly_reported_healthy_job_says_so() -> None:
 
 async def test_connecting_hosts_are_listed() -> None:
     async with driven(scenes.connecting()) as app:
-        await app.sees("CONNECTING", "no report yet", "node3  connecting", "no ranks yet")
+        await app.sees("CONNECTING", "no report yet", "node3  no answer yet", "no ranks yet")
 
 
 async def test_a_missing_agent_is_a_sentence_with_a_next_step() -> None:

@@ -66,7 +66,7 @@ async def test_of_a_slow_job_it_is_said_first_that_these_waits_are_of_the_moment
     frame = replace(scenes.healthy(), trace=Trace())
     async with driven(slow(frame, (37,)), size=(120, 40)) as app:
         await app.press("w")
-        await app.sees("slow · confirmed: rank 37", "The waits below are of this moment")
+        await app.sees("slow · confirmed: rank 37", "The waits below are those of this moment")
         lines = app.text().splitlines()
         note = next(n for n, line in enumerate(lines) if "slow · confirmed" in line)
         assert note < next(n for n, line in enumerate(lines) if "who waits for whom" in line)

@@ -88,7 +88,7 @@ async def test_of_a_file_it_shows_the_files_window() -> None:
         await open_modules(app)
         await app.sees("collectives by module · sum of 62 ranks, 2 missing · last 60 s")
         await app.press("w")
-        await app.sees("The window is that of the file.")
+        await app.sees("The window is the one in the file.")
 
 
 async def test_it_says_whose_window_it_still_shows() -> None:

@@ -1,7 +1,7 @@
 """What a rank is doing, in a few words: for a table cell or the line below the grid.
 
-A rank that others wait for is in no op. Its cause in the verdict, its own line of code and
-its system call describe it instead.
+A rank that others wait for is in no op. Instead, its cause in the verdict, its line of code and its
+system call describe it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SUSPECTS: Final = ("late", "silent", "stopped")
 
 
 def blame_reasons(frame: Frame) -> dict[int, Why]:
-    """Why each culprit is blamed; the first verdict that names it counts."""
+    """Why each culprit is blamed, by the first verdict that names it."""
     found: dict[int, Why] = {}
     for verdict in frame.verdicts:
         for rank in verdict.culprits:
@@ -39,7 +39,7 @@ def verdict_order(frame: Frame) -> dict[int, int]:
 
 
 def source_line(rank: JudgedRank) -> str:
-    """`train.py:59`, where the rank issued its op, or where a suspect's working thread is."""
+    """`train.py:59`: where the rank issued its op, or where a suspect's working thread is."""
     if rank.exit_info is not None:
         return ""
     if rank.blocked_on is not None:

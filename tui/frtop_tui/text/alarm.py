@@ -1,4 +1,4 @@
-"""When a job is to be captured without anybody asking: the same for screens and `frtop watch`."""
+"""When to capture a job automatically: the same for screens and `frtop watch`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,14 @@ CAPTURED_HEALTH: Final = ("hung", "dead", "mismatch")
 
 
 def is_alarm(frame: Frame) -> bool:
-    """Whether the job will not recover, and the first verdict says so for sure.
-
-    A recorded frame is none: it was captured already.
-    """
+    """Whether a confirmed verdict says that a live job will not recover."""
     if frame.recorded is not None or frame.job is None or frame.health not in CAPTURED_HEALTH:
         return False
     return bool(frame.verdicts) and frame.verdicts[0].confidence == "confirmed"
 
 
 def job_to_capture(frame: Frame, captured: Collection[JobKey]) -> JobKey | None:
-    """The job to capture automatically now: its hang is confirmed for the first time.
-
-    Args:
-        frame: the newest frame.
-        captured: jobs that were captured automatically before.
-    """
+    """The job to capture now: its hang is confirmed, and it is not among those `captured`."""
     if frame.job is None or not is_alarm(frame):
         return None
     key = job_key(frame.job)
@@ -36,12 +28,9 @@ def job_to_capture(frame: Frame, captured: Collection[JobKey]) -> JobKey | None:
 
 
 def haste(frame: Frame, verdict: Verdict, before_s: float) -> str:
-    """Why a capture cannot wait until the verdict is confirmed, "" if it can.
+    """Why a capture cannot wait until a suspicion is confirmed, "" if it can.
 
-    Args:
-        frame: the frame with the verdict.
-        verdict: one that may still be a suspicion.
-        before_s: the time that a confirmation and a capture may take, in seconds.
+    `before_s`: how long confirming and capturing may take.
     """
     if verdict.left_s is None or frame.health in ("dead", "ended"):
         return ""

@@ -54,7 +54,7 @@ def comparison_lines(before: Frame, after: Frame) -> list[str]:
 
 
 def _nothing_issued(before: Frame, after: Frame) -> str:
-    """What is said in the place of lines that are all gone."""
+    """What to say if the second recording has no ops at all."""
     words = "the second recording has no op"
     if before.recorded is not None and after.recorded is not None:
         seconds = (after.recorded.wall_ns - before.recorded.wall_ns) / 1e9
@@ -86,7 +86,7 @@ def _steps(found: StatisticsChange, first: JobStatistics, second: JobStatistics)
 
 
 def settings_changes(before: Frame, after: Frame) -> list[str]:
-    """Versions and settings that all ranks have, and that are others now."""
+    """Versions and settings that all ranks share, where they changed."""
     first = environment(before.ranks.values()).common
     second = environment(after.ranks.values()).common
     return [

@@ -1,7 +1,7 @@
-"""A report as one document: sections of blocks, made once of facts, that every writer draws.
+"""A report as one document: sections of blocks, made once from facts, drawn by every writer.
 
-`incident` makes one, `html_page` and `markdown` write it; `aligned` writes a table for terminals.
-All texts in it are printable, and none of them is trusted: writers escape them for their syntax.
+`incident` makes it, `html_page` and `markdown` write it; `aligned` writes a table for terminals.
+All texts are printable, and none is trusted: writers escape them for their syntax.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frtop_tui.text.verdict import VerdictText
 WORDS: Final = frozenset(
     {"line", "kinds", "op", "group", "last to arrive", "check", "limit", "result", ""}
 )
-"""Columns of words; those of figures are aligned at their ends."""
+"""Columns of words are aligned left, columns of figures right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class StackBranches:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Who waits for whom; `lines` say how that was found."""
+    """Who waits for whom; `lines` explain how frtop found that."""
 
     trace: Trace
     lines: tuple[str, ...]
@@ -100,10 +100,7 @@ Block = Items | Table | Ranks | StackBranches | Waits
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`title` is short, `summary` one sentence; `origin` is where and when it was seen.
-
-    `sections` are headings with what stands below them.
-    """
+    """`title` is short, `summary` one sentence, `origin` says where and when it was seen."""
 
     title: str
     summary: str
@@ -124,12 +121,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def section(title: str, *blocks: Block | None) -> tuple[str, tuple[Block, ...]]:
-    """A section with those of the blocks that say something."""
+    """A section, without its empty blocks."""
     return title, tuple(block for block in blocks if block)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The cells of a table, the first row of which are its columns, as lines for a terminal."""
+    """A table as lines for a terminal; its first row are the titles of its columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = [head in WORDS for head in rows[0]]
     return [

@@ -1,4 +1,4 @@
-"""Exit statuses: of `frtop diagnose` by its judged frame, of `frtop diff` by its checks."""
+"""Exit statuses of `frtop diagnose` (by its judged frame) and `frtop diff` (by its checks)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEALTHY: Final = 0
 HUNG: Final = 3
 """The job is hung or dead, or its collectives do not match."""
 UNDECIDED: Final = 4
-"""Nobody can be blamed, too little was seen, or somebody is only suspected to be slow."""
+"""No rank can be blamed, frtop saw too little, or a straggler is only suspected."""
 HELD_UP: Final = 5
 """The job waits for a rank that makes progress, or that may; or it is slow."""
 SLOWER: Final = 6
@@ -25,7 +25,7 @@ _UNDISTURBED: Final = frozenset({"healthy", "ended", "starting"})
 
 
 def exit_status(frame: Frame) -> int:
-    """The exit status for a frame; what was found counts more than what was not seen."""
+    """The exit status for a frame: what was found counts before what was not seen."""
     verdicts = frame.verdicts
     if any(_is_hang(verdict) for verdict in verdicts):
         return HUNG

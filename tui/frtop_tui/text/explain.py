@@ -7,11 +7,11 @@ from frtop_tui.job.naming import rank_words
 from frtop_tui.job.unprepared import age_words
 from frtop_tui.text.wait_boxes import WORDS
 
-_FREE_BY_ELIMINATION = "the only rank in no op; whom the others wait for is not known"
+_FREE_BY_ELIMINATION = "the only rank in no op; nothing shows which rank the others wait for"
 
 
 def explain_lines(trace: Trace) -> list[str]:
-    """What each stage found, in the order of the stages; not yet safe for a terminal."""
+    """What each stage of the diagnosis found; not yet safe for a terminal."""
     graph = [line for node in trace.graph for line in _node_lines(node)]
     findings = [line for finding in trace.findings for line in _finding_lines(finding)]
     return [
@@ -22,7 +22,7 @@ def explain_lines(trace: Trace) -> list[str]:
         "  2. who waits for whom",
         *(graph or ["     nobody waits for anybody"]),
         *_more(trace.more_nodes),
-        "  3. findings, whom they leave out, and why they are confirmed or not",
+        "  3. findings, which ranks they leave out, and why they are confirmed or not",
         *(findings or ["     none"]),
     ]
 

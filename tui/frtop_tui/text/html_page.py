@@ -96,9 +96,9 @@ footer { margin-top: 30px; font-size: 12px; color: var(--dim); }
 
 
 _RANKS_OPEN: Final = 16
-"""As many ranks are listed without being unfolded."""
+"""Up to this many ranks are listed without unfolding."""
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-"""What browsers may load for this page, and run in it: nothing but its style."""
+"""Browsers may load and run nothing for this page, and use its own style."""
 
 
 def html_page(document: Document) -> str:
@@ -232,7 +232,7 @@ def _stacks(stacks: StackBranches) -> Iterable[str]:
 
 
 def _branch(root: StackBranch) -> Iterable[str]:
-    """The lines of one tree; a stack may be deeper than Python may recurse."""
+    """The lines of one tree. It does not recurse: stacks may be deeper than Python allows."""
     waiting: list[StackBranch | None] = [root]
     while waiting:
         one = waiting.pop()

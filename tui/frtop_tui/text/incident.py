@@ -1,4 +1,4 @@
-"""The report on one judged frame, for people who were not there; HTML and Markdown write it."""
+"""The report on one judged frame, for people who were not there."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from frtop_tui.text.statistics_words import clock_words, coverage_words, window_
 from frtop_tui.text.verdict import verdict_text
 
 MOST_RANKS: Final = 4096
-"""Ranks that are listed one by one; a page of more is not read."""
+"""Ranks that are listed one by one; nobody reads a longer page."""
 MOST_GROUPS: Final = 200
 MOST_CALLS: Final = 30
 GROUP_COLUMNS: Final = ("group", "backend", "members", "furthest op", "not there yet", "waiting")
@@ -50,12 +50,7 @@ _VERSIONS: Final = ("torch", "python")
 
 
 def incident_of(frame: Frame, version: str) -> Document:
-    """The report on a frame.
-
-    Args:
-        frame: judged; with its trace if the wait-for graph is wanted.
-        version: of the frtop that writes this.
-    """
+    """The report on a frame, with the wait-for graph if the frame has its trace."""
     merged = merge_frame(frame, sorted(frame.ranks))
     settings = environment(frame.ranks.values())
     common = {name: value for name, value in settings.common.items() if name not in _VERSIONS}
@@ -135,7 +130,7 @@ def _ranks(frame: Frame) -> Ranks:
 
 
 def _doing(view: JudgedRank, now_ns: int, reasons: Mapping[int, Why]) -> str:
-    """As on the screens; beside that what it raised, and where else its thread is."""
+    """As on the screens, with the exception that it raised, or else where its thread is."""
     doing = describe_activity_and_line(view, now_ns, reasons)
     if view.exit_info is not None and view.exception is not None and view.exception.main:
         return f"{doing}; {view.exception.kind}: {view.exception.text}"
@@ -156,7 +151,7 @@ def _groups(frame: Frame) -> Iterable[tuple[str, ...]]:
 
 
 def _time(frame: Frame) -> Iterable[Block]:
-    """The tables of statistics, and what they lack; nothing where nothing is known."""
+    """The tables of statistics, and what they lack; nothing if nothing is known."""
     found = frame.statistics
     if found is not None and (found.calls or found.steps):
         yield items(filter(None, (window_words(found), clock_words(found), *coverage_words(found))))

@@ -76,7 +76,7 @@ def _shown_job(frame: Frame) -> dict[str, Any] | None:
 
 
 def _other_job(job: wire.Job, frame: Frame) -> dict[str, Any]:
-    """A job that is not judged: whether it lives, and for how long nothing has moved in it."""
+    """A job without a verdict: whether it lives, and when something last moved in it."""
     activity = activity_in(frame, job)
     ages = {
         name: rounded(getattr(activity, name, None)) for name in ("age_s", "quiet_s", "waits_s")
@@ -97,7 +97,7 @@ def rounded(seconds: float | None) -> float | None:
 
 
 def job_fields(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
-    """Who a job is; `call` is what to type for it."""
+    """What identifies a job; `call` is what to type for it."""
     return {
         "name": job.name,
         "run_id": job.run_id,
@@ -135,7 +135,7 @@ def host_fields(host: HostView) -> dict[str, Any]:
 
 
 def _ranks(frame: Frame) -> dict[str, Any]:
-    """All ranks of the job in order, those that never reported included."""
+    """All ranks of the job in order, with those that never reported."""
     known = {rank: _rank(view, frame.now_ns) for rank, view in frame.ranks.items()}
     if frame.job is not None:
         known |= {r: dict(_UNREACHABLE_RANK) for r in frame.coverage.unreachable if r not in known}
@@ -143,7 +143,7 @@ def _ranks(frame: Frame) -> dict[str, Any]:
 
 
 def verdict_fields(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[str, Any]:
-    """What is said of one verdict; `descriptions` of groups by their keys."""
+    """One verdict; `descriptions` of groups by their keys."""
     group, op = verdict.group, verdict.op
     return {
         "kind": verdict.kind,
@@ -170,7 +170,7 @@ def verdict_fields(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[
 
 
 def _compared(frame: Frame) -> dict[str, Any]:
-    """How far it was seen that nobody is slow; `visible_share` is null where it was not."""
+    """How well stragglers would show; `visible_share` is null where they would not."""
     found = compared(frame)
     return {
         "compared_s": rounded(found.ns / 1e9),
@@ -220,5 +220,5 @@ def _rank(view: Rank, now_ns: int) -> dict[str, Any]:
 
 
 def _number(op: wire.Op, group: wire.Group | None) -> int | None:
-    """The op's number; messages and calls outside of groups have one of their rank's own."""
+    """The number in its group; messages and calls outside of groups have one in their rank."""
     return (op.number if op.p2p or op.pseudo else number_of(op, group)) or None

@@ -1,7 +1,7 @@
-"""What is shown, as lines of spans: screens draw them, terminals and files have their text.
+"""Lines of spans: screens draw them, terminals and files get their text.
 
-A span is text and the name of its tone; `tones.tcss` defines the style of every tone. Lines
-are hashable: they are cached by content and compared between frames.
+A span is text and the name of its tone; `tones.tcss` has the style of each tone. Lines are
+hashable: they are cached by content, and compared between frames.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ def plain(text: str, tone: str = "") -> Line:
 
 
 def text_of(line: Line) -> str:
-    """The line's text without tones."""
     return "".join(text for text, _ in line)
 
 

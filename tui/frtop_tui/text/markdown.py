@@ -13,11 +13,11 @@ from frtop_tui.text.rank_states import LETTERS
 from frtop_tui.text.verdict import VerdictText
 
 MOST_ROWS: Final = 64
-"""Ranks that are listed one by one: a longer table is not pasted. The states list all ranks."""
+"""Ranks listed one by one: nobody pastes a longer table. The states list all ranks."""
 _SPECIAL: Final = re.compile(r"([\\`*_\[\]|~$]|(?<=:)//|(?<=www)\.)")
-"""Marks of markup and of links, which some readers make of a bare address."""
+"""Characters of markup, and of bare addresses, which some readers turn into links."""
 _FIRST: Final = re.compile(r"^(\d+(?=[.)]\s)|(?=[-+=#]))")
-"""What begins a list or a heading at the start of a line."""
+"""What starts a list or a heading at the start of a line."""
 _TAGS: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 

@@ -1,8 +1,8 @@
 """The stacks of many ranks merged into one prefix tree. Pure.
 
-Ranks with equal stacks are grouped first. The tree is built from the distinct stacks,
-outermost frame first, as STAT does, so thousands of ranks merge quickly. Small classes come
-first: the rank that differs is the one to find, though it need not be the culprit.
+Ranks with equal stacks are grouped first. The tree is built from the distinct stacks, outermost
+frame first, as STAT does, so thousands of ranks merge quickly. Small classes are listed first: the
+rank that differs is the one to look at, though it need not be the culprit.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _smallest_first(node: StackNode) -> tuple[int, int]:
 
 
 def shared_op(frame: Frame, node: StackNode) -> str:
-    """The op in which all ranks that end at this node wait; empty where they differ."""
+    """The op that all ranks ending at this node wait in; empty where they differ."""
     if not node.ends_here or node.children:
         return ""
     found = {
@@ -118,14 +118,14 @@ def why_no_stack(rank: JudgedRank) -> str:
             return dump.help or dump.error
         return "no thread with Python frames"
     if not rank.evidence.has_stacks:
-        return "nothing that was read has its stack"
+        return "the files that were read do not have its stack"
     if rank.state == "unreachable":
         return "its agent cannot be reached"
-    return "no stack has come yet"
+    return "no stack has arrived yet"
 
 
 def merge_frame(frame: Frame, ranks: Iterable[int]) -> MergedStacks:
-    """Merges the working threads of these ranks; ranks without a stack are listed by reason."""
+    """Merges the working threads of these ranks, and groups those without a stack by reason."""
     stacks: list[tuple[int, Sequence[wire.TraceFrame]]] = []
     missing: dict[str, list[int]] = {}
     oldest = frame.now_ns
@@ -147,7 +147,7 @@ def merge_frame(frame: Frame, ranks: Iterable[int]) -> MergedStacks:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A chain of frames without a branch; `parent` is the place of the one before it, or -1."""
+    """A chain of frames without a branch; `parent` is the index of the branch before it, or -1."""
 
     nodes: tuple[StackNode, ...]
     depth: int
@@ -183,10 +183,9 @@ def branches(roots: Sequence[StackNode]) -> Iterable[Branch]:
 def tree_lines(
     roots: Sequence[StackNode], unfolded: Collection[tuple[FrameKey, ...]]
 ) -> list[TreeLine]:
-    """The lines of the tree; chains without branches are folded.
+    """The lines of the tree. Chains are folded, except those whose first path is in `unfolded`.
 
-    A folded chain shows the user's own frames and its end, where it branches or stops. A
-    chain whose first path is in `unfolded` shows all frames.
+    A folded chain shows the user's own frames, and its last one.
     """
     return [
         line

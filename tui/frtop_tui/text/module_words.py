@@ -1,4 +1,4 @@
-"""Ops by module as lines of text and as JSON, with what CommDebugMode's dump has of collectives."""
+"""Ops by module as lines of text and as JSON, with the counts of CommDebugMode's dump."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def module_lines(frame: Frame) -> list[str]:
     """All lines are safe for a terminal."""
     found = frame.statistics
     if found is None:
-        return ["nothing is known of what the ranks did"]
+        return ["there are no statistics of these ranks"]
     title = job_title(frame.job) if frame.job is not None else "frtop"
     facts = (title, sum_words(found), window_words(found))
     lines = [" · ".join(filter(None, facts)), *(f"note  {one}" for one in coverage_words(found))]
@@ -53,14 +53,14 @@ def module_lines(frame: Frame) -> list[str]:
 
 
 def why_empty(frame: Frame, found: JobStatistics | None, no_answer: str = "") -> str:
-    """What is said where no op has a module; `no_answer`: why no answer will be shown."""
+    """Why no op has a module; `no_answer`: why no answer will be shown."""
     if waiting := waiting_words(frame, found, no_answer):
         return waiting
     return NOT_RECORDED if found is not None and found.calls else NO_CALLS
 
 
 def sum_words(found: JobStatistics) -> str:
-    """`sum of 4 ranks`: counts and bytes are."""
+    """`sum of 4 ranks`: what counts and bytes are."""
     words = ranks_words(found)
     return f"sum of {words}" if len(found.ranks) > 1 else words
 
@@ -88,10 +88,7 @@ def module_document(found: JobStatistics) -> dict[str, Any]:
 def module_node(
     node: ModuleNode, facts: Callable[[ModuleNode], dict[str, Any]] = lambda _: {}
 ) -> dict[str, Any]:
-    """As CommDebugMode's: `collectives_*` are of the module and of all below it.
-
-    `facts` returns what is known of a node beside collectives.
-    """
+    """As in CommDebugMode, `collectives_*` count a module with all below it; `facts` adds more."""
     phases = phases_of([node])
     return {
         "fqn": node.path,

@@ -1,4 +1,4 @@
-"""How ops of ranks, and the ends of their processes, are written: on screens and in reports."""
+"""How ops, tensors and the ends of processes are written, on screens and in reports."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def format_tensors(specs: tuple[wire.TensorSpec, ...] | None) -> str:
 
 
 def format_exit(exit_info: wire.ExitInfo) -> str:
-    """How the process ended, as far as that is known."""
+    """How the process ended, as far as frtop knows."""
     kills = exit_info.oom_kills
     oom = f", {counted(kills, 'OOM kill')} in its cgroup meanwhile" if kills else ""
     if exit_info.signal is not None:

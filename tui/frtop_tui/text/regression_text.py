@@ -17,11 +17,11 @@ HEAD: Final = ("check", "line", "op", "limit", "before", "after", "change", "sam
 STATUS: Final[dict[Result, int]] = {"within": HEALTHY, "above": SLOWER, "undecided": UNDECIDED}
 _ORDER: Final[tuple[Result, ...]] = ("above", "undecided", "within")
 MOST_CHECKS: Final = 40
-"""Lines of text; those above their limit come first, and JSON has all."""
+"""Lines of text, those above their limit first; JSON has all."""
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:
-    """All lines are safe for a terminal; the last one sums up."""
+    """Lines that are safe for a terminal; the last one sums up."""
     found = sorted(checks, key=lambda one: _ORDER.index(one.result))
     table: list[Sequence[str]] = [HEAD]
     for one in found[:MOST_CHECKS]:
@@ -61,7 +61,7 @@ def _samples(one: Check) -> str:
 
 
 def check_document(checks: Sequence[Check]) -> dict[str, Any]:
-    """The same as values of JSON; times in ns, shares of what was before."""
+    """The same as JSON; times in ns, shares of the first recording."""
     result = overall(checks)
     return {
         "result": result,
@@ -89,7 +89,7 @@ def check_document(checks: Sequence[Check]) -> dict[str, Any]:
 
 
 def _finite(interval: tuple[float, float] | None) -> list[float | None] | None:
-    """JSON has no infinity: what was 0 has grown by no share."""
+    """JSON has no infinity: growth from 0 has no share."""
     if interval is None:
         return None
     return [None if math.isinf(one) else one for one in interval]

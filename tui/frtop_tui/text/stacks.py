@@ -49,13 +49,9 @@ def rank_lines(rank: JudgedRank, now_ns: int, *, native: bool) -> list[str]:
 def thread_parts(
     thread: wire.ThreadStack, alike: int = 1, name: str = "", kernel: str = ""
 ) -> tuple[Line, ...]:
-    """Name and state of a thread. A waiting thread reads `idle`, also when it hangs.
+    """Name and state of a thread. A waiting thread is `idle`, even if it hangs.
 
-    Args:
-        thread: the first of those that are alike.
-        alike: how many threads have its name and stack.
-        name: to be said in the place of its own.
-        kernel: what the kernel says of it.
+    `alike` threads share its name and stack; `name` replaces its own; `kernel` is its state there.
     """
     return (
         plain(name or thread.name or "thread", "strong"),
@@ -68,7 +64,7 @@ def thread_parts(
 
 
 def frame_lines(frames: Sequence[wire.TraceFrame], indent: str) -> list[str]:
-    """One line per frame: those of C and C++ begin with a C, the user's own ends with an arrow."""
+    """One line per frame: C marks frames of C and C++, an arrow the user's own."""
     mine = user_frame_index(frames)
     longest = max((len(frame.function) for frame in frames), default=0)
     return [
@@ -91,7 +87,6 @@ def merged_lines(frame: Frame, ranks: Sequence[int]) -> list[str]:
 
 
 def why_none(dump: wire.StackDump | None) -> str:
-    """Why a rank has no stacks."""
     if dump is None:
         return "no stacks: it has not answered"
     return dump.help or dump.error or "no thread with Python frames"

@@ -32,16 +32,10 @@ _STEP_FIELDS: Final = {"own": "own_ns", "step": "took_ns"}
 
 
 def statistics_lines(frame: Frame, order: str = SLOWEST, most: int = MOST_LINES) -> list[str]:
-    """All lines are safe for a terminal.
-
-    Args:
-        frame: with statistics.
-        order: of the rows, see `ordered`.
-        most: rows of calls.
-    """
+    """Lines that are safe for a terminal, with at most `most` calls."""
     found = frame.statistics
     if found is None:
-        return ["nothing is known of what the ranks did"]
+        return ["there are no statistics of these ranks"]
     title = job_title(frame.job) if frame.job is not None else "frtop"
     facts = (title, ranks_words(found), window_words(found), clock_words(found))
     rows = ordered(found.rows, order)
@@ -60,17 +54,17 @@ def statistics_lines(frame: Frame, order: str = SLOWEST, most: int = MOST_LINES)
     return [printable(line) for line in lines]
 
 
-NO_CALLS: Final = "no op was issued in that time, or none is known"
+NO_CALLS: Final = "frtop knows of no op in that time"
 COMMUNICATION: Final = (
-    "communication: at least what kept the thread that steps, at most while any op was pending;"
-    " own: while none was"
+    "communication: at least the waits of the training thread, at most all time with an op pending;"
+    " own: time with none pending"
 )
 
 
 def call_cells(
     frame: Frame, found: JobStatistics, order: str = SLOWEST, most: int | None = None
 ) -> list[Sequence[str]]:
-    """The cells of the first rows of calls, as `HEAD` names them."""
+    """The cells of calls, with `HEAD` as their titles."""
     labels = labels_of(frame.groups)
     table: list[Sequence[str]] = []
     for row in ordered(found.rows, order)[:most]:
@@ -93,7 +87,7 @@ def call_cells(
 
 
 def step_cells(rows: Sequence[StepRow]) -> list[tuple[str, ...]]:
-    """The cells of the table of steps, as `STEP_HEAD` names them; the second row are shares."""
+    """The cells of steps, with `STEP_HEAD` as their titles; the second row are shares."""
     if not rows:
         return []
     columns, job = STEP_HEAD[1:], rows[0]
@@ -141,7 +135,7 @@ _FIGURES: Final = (
 
 
 def call_figures(row: CallRow) -> dict[str, float | None]:
-    """What programs get of a row of calls; times in ns, bandwidths in bytes a second."""
+    """A row of calls for programs; times in ns, bandwidths in bytes per second."""
     return {
         "per_second": row.rate,
         "largest_bytes": row.size,
@@ -151,7 +145,7 @@ def call_figures(row: CallRow) -> dict[str, float | None]:
 
 
 def statistics_document(found: JobStatistics, order: str = SLOWEST) -> dict[str, Any]:
-    """The same as values of JSON; times in ns, bandwidths in bytes a second."""
+    """The same as JSON; times in ns, bandwidths in bytes per second."""
     rows = [
         {
             "kind": row.kind,

@@ -14,18 +14,18 @@ from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_sizes, timing, window
 
 LONGEST_S: Final = 3600.0
-"""As far as rings reach: they have the last 8,192 or 65,536 ops of a rank: minutes, as a rule."""
+"""As far as rings reach: 8,192 or 65,536 ops of a rank, usually minutes."""
 _SLICES_S: Final = 20.0
-"""A window is made of slices: by so much it may be longer than what was asked for."""
+"""A window consists of slices of this length, so it may be longer than asked for."""
 
 
 def op_size_words(row: CallRow) -> str:
-    """`52.4 MB`: the mean of an op's; `414 B-557 KB` where sizes vary."""
+    """`52.4 MB` per op on average; `414 B-557 KB` where sizes vary."""
     return byte_sizes(*sizes) if (sizes := mean_sizes(row)) else NOT_KNOWN
 
 
 def mean_sizes(row: CallRow) -> tuple[float, float] | tuple[()]:
-    """The mean bytes of an op, twice; where sizes vary, of the smallest and the largest class."""
+    """Mean bytes per op, twice; where sizes vary, of the smallest and the largest class."""
     mean = row.bytes / row.count if row.count else 0.0
     return row.sizes or ((mean, mean) if mean else ())
 
@@ -60,14 +60,14 @@ def alike_words(labels: Iterable[str]) -> str:
 
 
 def clock_words(found: JobStatistics) -> str:
-    """How far times of different hosts may be wrong; "" for one host."""
+    """How far apart clocks of hosts may be; "" for one host."""
     if found.clock_error_ns is None:
         return "clocks of hosts not measured: who arrives last between hosts is not known"
     return f"clocks ±{timing(found.clock_error_ns)}" if found.clock_error_ns else ""
 
 
 def window_words(found: JobStatistics) -> str:
-    """`last 60 s`; where rings have forgotten some ops of it, since when all are counted."""
+    """`last 60 s`; if rings have lost older ops, from when on all are counted."""
     seconds = max(0.0, (found.until_ns - found.from_ns) / 1e9)
     if seconds > 0.98 * found.seconds:
         return f"last {window(found.seconds)}"
@@ -75,14 +75,9 @@ def window_words(found: JobStatistics) -> str:
 
 
 def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, bool]:
-    """`window 60 s`.
+    """`window 60 s`, and whether the statistics that are shown cover it: else the words say what.
 
-    Args:
-        wanted_s: what a screen has asked for; 0 is as far as rings reach.
-        found: what it shows.
-
-    Returns:
-        The words, and whether what it shows is of that window: else they say of which it is.
+    `wanted_s`: what the screen asked for; 0 is as far as rings reach.
     """
     words = f"window {window(wanted_s)}" if wanted_s else "window as far as rings reach"
     longest_s = (wanted_s or LONGEST_S) + _SLICES_S
@@ -94,14 +89,9 @@ def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, boo
 
 
 def waiting_words(frame: Frame, found: JobStatistics | None, no_answer: str = "") -> str:
-    """`waiting for the ranks' answers (1 of 4)`; "" where half of them have answered.
+    """`waiting for the ranks' answers (1 of 4)`; "" once half have answered: some never may.
 
-    Some may never answer, as those of whom nothing can be known: they are named as missing.
-
-    Args:
-        frame: of the job.
-        found: its statistics, those with rows of calls.
-        no_answer: why none will be shown: said instead.
+    `no_answer`: why none will be shown, to be said instead.
     """
     if frame.recorded is not None:
         return ""
@@ -114,7 +104,7 @@ def waiting_words(frame: Frame, found: JobStatistics | None, no_answer: str = ""
 
 def coverage_words(found: JobStatistics) -> list[str]:
     """What the figures lack, in sentences."""
-    lines = [f"nothing is known of {folded(found.missing)}"] if found.missing else []
+    lines = [f"no figures of {folded(found.missing)}"] if found.missing else []
     if found.lost:
         lines.append(f"{found.lost:,} ops could not be read")
     return [*lines, *found.notes]
@@ -127,9 +117,9 @@ def ranks_words(found: JobStatistics) -> str:
 
 
 WINDOWS: Final = (60.0, 10.0, 0.0)
-"""Seconds, in the order in which a key goes through them; 0 is as far as rings reach."""
+"""Seconds, in the order of the key; 0 is as far as rings reach."""
 
-OF_THE_FILE: Final = "The window is that of the file."
+OF_THE_FILE: Final = "The window is the one in the file."
 
 
 def next_window(window_s: float) -> float:
@@ -138,5 +128,5 @@ def next_window(window_s: float) -> float:
 
 
 def window_place(window_s: float) -> int:
-    """Where a window is in `WINDOWS`; -1: it is one of the user's own."""
+    """The index of a window in `WINDOWS`; -1 for one of the user's own."""
     return WINDOWS.index(window_s) if window_s in WINDOWS else -1

@@ -1,4 +1,4 @@
-"""A verdict in words, once: screens, reports, incidents, traces and the clipboard write these."""
+"""A verdict in words, once: for screens, reports, traces and the clipboard."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frtop_tui.job.units import duration
 from frtop_tui.job.unprepared import age_text, is_least_since
 
 _WITHOUT_PROGRESS: Final = ("dead", "mismatch", "slow")
-"""Kinds of which nobody asks whether something still moves."""
+"""Kinds for which progress says nothing."""
 _KINDS: Final = {"dead": "died"}
 _PROGRESS: Final = {
     "none": "no progress",
@@ -23,10 +23,9 @@ _PROGRESS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class VerdictText:
-    """What is said of a verdict; every text is printable.
+    """The words of a verdict, all printable.
 
-    `kind` is `NOT ENTERED (suspect)`; `facts` are labels with their sentences, in the order in
-    which they are read: why, progress, timeout, cost.
+    `kind` is `NOT ENTERED (suspect)`; `facts` are why, progress, timeout and cost, in sentences.
     """
 
     kind: str
@@ -37,18 +36,17 @@ class VerdictText:
     missing: tuple[str, ...]
 
     def fact(self, label: str) -> str:
-        """One of the facts; "" where it is not said."""
+        """One of the facts; "" where there is none."""
         return dict(self.facts).get(label, "")
 
 
 def verdict_text(verdict: Verdict, frame: Frame) -> VerdictText:
-    """The words of one of the frame's verdicts."""
     suspect = "" if verdict.confidence == "confirmed" else " (suspect)"
     facts = [("why", _why(verdict))]
     if verdict.kind not in _WITHOUT_PROGRESS:
         facts.append(("progress", verdict.progress))
     if verdict.left_s is not None:
-        # What began earlier than is known may end sooner.
+        # A wait that began before frtop looked may end sooner.
         most = "at most " if is_least_since(frame, verdict.since_ns) else ""
         facts.append(("timeout", f"killed by its own timeout in {most}{duration(verdict.left_s)}"))
     if verdict.slow is not None:
@@ -78,7 +76,7 @@ def status(verdict: Verdict, frame: Frame) -> str:
 
 
 def lines_of(said: VerdictText) -> list[str]:
-    """A verdict as `frtop diagnose` prints it, and as it is copied from a screen."""
+    """A verdict as `frtop diagnose` prints it, and as a screen copies it."""
     return [
         f"{said.kind}: {said.headline}",
         *(
@@ -91,7 +89,7 @@ def lines_of(said: VerdictText) -> list[str]:
 
 
 def _why(verdict: Verdict) -> str:
-    """The cause, with its layer once; a layer that is not known is no news."""
+    """The cause after its layer, unless the layer is unknown or already in the text."""
     layer, text = verdict.why.layer, verdict.why.text
     if not text or layer == "unknown" or text.startswith(f"{layer}:"):
         return text

@@ -1,7 +1,7 @@
 """The wait-for graph as boxes and arrows: the one definition for drawings and for screens. Pure.
 
 A box is an op with the ranks that wait in it, or ranks that have not entered one. Ops that wait
-for the same boxes, and that nobody waits for, share a box: of hundreds few are left.
+for the same boxes, and that no rank waits for, share a box: hundreds become few.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From a waiting op to those it waits for, as places of boxes; `ranks` are the absent ones."""
+    """From a waiting op to what it waits for, by index of boxes; `ranks` are the absent ones."""
 
     source: int
     target: int
@@ -53,7 +53,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class WaitBoxes:
-    """`left_out` is how many more ops ranks wait in."""
+    """`left_out`: how many ops with waiting ranks have no box."""
 
     boxes: tuple[Box, ...] = ()
     arrows: tuple[Arrow, ...] = ()
@@ -103,7 +103,7 @@ def _add_absent(nodes: Sequence[NodeTrace], boxes: list[Box], arrows: list[Arrow
 def _with_alike_joined(
     boxes: Sequence[Box], arrows: Sequence[Arrow]
 ) -> tuple[list[Box], list[Arrow]]:
-    """Ops that wait for the same boxes, and that nobody waits for, share one box."""
+    """Ops that wait for the same boxes, and that no rank waits for, share one box."""
     targets: list[set[int]] = [set() for _ in boxes]
     awaited = {arrow.target for arrow in arrows}
     for arrow in arrows:
@@ -140,7 +140,7 @@ def _members(ranks: str) -> frozenset[int]:
 
 
 def _with_closing(count: int, arrows: Sequence[Arrow]) -> list[Arrow]:
-    """The same arrows, with those marked that close a deadlock."""
+    """The same arrows; those that close a deadlock are marked."""
     out: dict[int, list[int]] = {}
     for index, arrow in enumerate(arrows):
         out.setdefault(arrow.source, []).append(index)

@@ -1,6 +1,6 @@
 """The wait-for graph as boxes and arrows with places, for drawing. Pure.
 
-Waiting ranks are above, whom they wait for below. An arrow that goes up closes a deadlock.
+Waiting ranks are above the ranks that they wait for. An arrow that goes up closes a deadlock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from frtop_tui.text.wait_boxes import Arrow, Box, wait_boxes
 LETTERS_PER_LINE: Final = 42
 _RANKS_LENGTH: Final = 34
 _MOST_LABELS: Final = 40
-"""More labels on arrows than these cover each other; boxes and titles say it, too."""
+"""More labels would cover each other; boxes and titles have the same words."""
 
 
 def drawing_svg(graph: WaitDrawing) -> str:
@@ -77,9 +77,9 @@ def _cut(text: str) -> str:
 
 
 PER_ROW: Final = 12
-"""Boxes beside each other in one part of the graph; arrows to more of them cross boxes."""
+"""Boxes side by side in one part of the graph; with more, arrows would cross boxes."""
 PAGE_COLUMNS: Final = 3
-"""Parts that are not connected stand beside each other up to this width."""
+"""Up to this width, unconnected parts stand side by side."""
 WIDTH: Final = 304
 HEIGHT: Final = 54
 GAP_X: Final = 22
@@ -100,7 +100,7 @@ class WaitDrawing:
 
 
 def place_waits(trace: Trace) -> WaitDrawing:
-    """Places the ops of a judgement: at most `MOST_NODES` of them."""
+    """Places at most `MOST_NODES` ops of a judgement."""
     graph = wait_boxes(trace, MOST_NODES)
     boxes, arrows = graph.boxes, graph.arrows
     placed = _placed(boxes, _layers(len(boxes), arrows), _parts(len(boxes), arrows))
@@ -110,7 +110,7 @@ def place_waits(trace: Trace) -> WaitDrawing:
 
 
 def _layers(count: int, arrows: Sequence[Arrow]) -> list[int]:
-    """How far below the first ones each box is: below everybody that waits for it."""
+    """The row of each box: below all boxes that wait for it."""
     layers = [0] * count
     forward = [one for one in arrows if not one.closes]
     for _ in range(count):
@@ -125,7 +125,7 @@ def _layers(count: int, arrows: Sequence[Arrow]) -> list[int]:
 
 
 def _parts(count: int, arrows: Sequence[Arrow]) -> list[list[int]]:
-    """The boxes that arrows connect, together."""
+    """Boxes that arrows connect, as one part each."""
     part = list(range(count))
 
     def root(index: int) -> int:
@@ -152,7 +152,7 @@ def _rows(part: Sequence[int], layers: Sequence[int]) -> list[Sequence[int]]:
 def _placed(
     boxes: Sequence[Box], layers: Sequence[int], parts: Sequence[Sequence[int]]
 ) -> list[Box]:
-    """Each part is a block of its own, so that no arrow goes through a box of another one."""
+    """Each part is a block of its own, so that no arrow crosses boxes of another part."""
     placed = list(boxes)
     left, top, below = 0, 0, 0  # in columns and rows
     for part in parts:

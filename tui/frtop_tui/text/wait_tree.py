@@ -1,7 +1,7 @@
-"""The wait-for graph as a tree of lines: whom all wait for first, below it who waits. Pure.
+"""The wait-for graph as a tree of lines: root causes first, below each who waits for it. Pure.
 
-Each box stands once, where it is first reached; where a second wait leads to it, or where a
-deadlock closes, a line refers to it. Lines are made only of what is unfolded.
+Each box stands once, where it is first reached; a second wait for it, or the end of a deadlock, is
+a line that refers to it. Folded parts get no lines.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.text.wait_boxes import Box, WaitBoxes
 
 MOST_CHILDREN: Final = 8
-"""More that wait for one box are folded into one line."""
+"""If more wait for one box, the rest are folded into one line."""
 
 MOST_REDUCED: Final = 512
-"""Boxes up to which a wait is not drawn twice, directly and through others; that costs squares."""
+"""Larger graphs may draw a wait twice, directly and through others: checking is quadratic."""
 
 _Place = tuple[int, ...]
-"""Of a line: the boxes from the root to it."""
+"""The boxes from the root to a line."""
 Key = tuple[str, str, str]
-"""Of a line: what it is, the op, the first rank. The same in later frames, unlike places."""
+"""A line's kind, op and first rank: the same in later frames, unlike its place."""
 RowKind = Literal["box", "alike", "again", "closes", "more", "left out"]
 
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """One line. `lead` are the lines drawn to it; `folded` None where nothing can be unfolded.
+    """One line. `lead` is the drawing before it; `folded` is None if there is nothing to unfold.
 
-    `count` is how many ranks are in it, of "more" and "left out" how many boxes or ops.
+    `count` is its ranks; for "more" and "left out", its boxes or ops.
     """
 
     key: Key
@@ -51,12 +51,9 @@ def count_ranks(folded: str) -> int:
 
 
 def tree_rows(graph: WaitBoxes, toggled: Collection[Key] = ()) -> list[TreeRow]:
-    """All lines that are unfolded.
+    """All lines that are unfolded; `toggled` are those that the user folded or unfolded.
 
-    Args:
-        graph: the boxes and arrows.
-        toggled: keys of lines that were folded or unfolded by hand. By themselves, what waits for a
-            box is unfolded up to `MOST_CHILDREN`, and what is alike is not.
+    By default up to `MOST_CHILDREN` waiters of a box are unfolded, and boxes alike are not.
     """
     return list(_Tree(graph, toggled).rows())
 
@@ -87,7 +84,7 @@ class _Tree:
             yield TreeRow(("left out", "", ""), "left out", "", self._left_out)
 
     def _nearest(self, source: int, targets: Sequence[int]) -> list[int]:
-        """Those of `targets` that `source` does not wait for through another one as well."""
+        """The `targets` that `source` does not also wait for through another one."""
         unique = list(dict.fromkeys(targets))
         if len(unique) < 2 or len(self._boxes) > MOST_REDUCED:
             return unique
@@ -97,7 +94,7 @@ class _Tree:
         return [one for one in unique if one not in through] or unique
 
     def _beyond(self, box: int, without: int) -> set[int]:
-        """What a box waits for, directly or not, on ways that do not lead through one box."""
+        """What a box waits for, directly or not, other than through the box `without`."""
         found = {without}
         todo = [box]
         while todo:
@@ -108,7 +105,7 @@ class _Tree:
         return found - {without}
 
     def _roots(self) -> Iterator[int]:
-        """Boxes that wait for nobody, those with the most below them first; then deadlocks."""
+        """Boxes that wait for none, those with the most ranks below first; then deadlocks."""
         ends = [n for n in range(len(self._boxes)) if not self._waits_for.get(n)]
         below: set[int] = set()
         reach: dict[int, int] = {}
@@ -118,7 +115,7 @@ class _Tree:
             reach[end] = sum(self._counts[one] for one in own)
             below |= own
         yield from sorted(ends, key=lambda n: (not self._boxes[n].overdue, -reach[n], n))
-        for box in range(len(self._boxes)):  # only deadlocks, and who waits for them, are left
+        for box in range(len(self._boxes)):  # only deadlocks and their waiters are left
             if box not in below and self._in_circle(box):
                 self._collect(box, below)
                 yield box
@@ -138,12 +135,9 @@ class _Tree:
         return box in found
 
     def _under(self, place: _Place, lead: str, below: str) -> Iterator[TreeRow]:
-        """A box, what is alike in it, and who waits for it.
+        """A box, the boxes alike in it, and its waiters; `place` ends with the box.
 
-        Args:
-            place: of the box, which is the last in it.
-            lead: what is drawn before it.
-            below: what is drawn before the lines below it.
+        `lead` is drawn before it, `below` before the lines below it.
         """
         stack: list[tuple[_Place, str, str]] = [(place, lead, below)]
         while stack:  # no recursion: a pipeline is as deep as it has ranks

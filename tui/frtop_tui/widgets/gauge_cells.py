@@ -1,4 +1,4 @@
-"""The gauges of a host in a few cells each, for its row in the table."""
+"""Gauges of a host in a few cells each, for its row in the table."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ from frtop_tui.widgets.spans import Span
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 GAP: Final = " "
-"""Where nothing was known: no bar, which would be a value."""
+"""For unknown values: even the lowest bar would be a value."""
 
 
 def graph(
     gauges: HostGauges, subject: GaugedSubject, gauge: str, width: int, highest: int = 0
 ) -> str:
-    """The newest part of a gauge's history in `width` cells; "" where there is none.
+    """The end of a gauge's history in `width` cells; "" where there is none.
 
-    Args:
-        gauges: of the subject's host.
-        subject: whose gauge it is.
-        gauge: its name.
-        width: in cells.
-        highest: what a full bar is; 0: the highest value that is shown.
+    `highest` is a full bar; 0: the highest value shown.
     """
     values = gauges.past(subject, gauge)
     return sparkline(values, width, highest) if values and width > 0 else ""
@@ -33,9 +28,9 @@ def graph(
 
 @lru_cache(4096)
 def sparkline(values: tuple[int, ...], width: int, highest: int = 0) -> str:
-    """Values in a row of `width` bars, oldest first; several share a bar where they do not fit.
+    """Values in a row of `width` bars, oldest first.
 
-    A bar that is shared shows the highest of its values: a short peak is not lost.
+    If there are more values, several share a bar, which shows the highest: no peak is lost.
     """
     step = -(-len(values) // width)
     shared = [max(values[max(0, end - step) : end]) for end in range(len(values), 0, -step)][::-1]
@@ -50,7 +45,7 @@ def sparkline(values: tuple[int, ...], width: int, highest: int = 0) -> str:
 
 FULL: Final = 1000
 _HIGH: Final = 900
-"""From here on a share is in another tone; whether it is trouble is said in words."""
+"""From here on a share gets another tone; words say whether it is trouble."""
 NOTHING: Final[Span] = ("", "")
 
 
@@ -72,20 +67,20 @@ def memory_used(values: Mapping[str, int]) -> int | None:
 
 
 def net_cell(gauges: HostGauges | None, bars: int) -> Span:
-    """`3.1/3.0 GB/s ▅▆▅`: what came and went by the busiest link, InfiniBand before others."""
+    """`3.1/3.0 GB/s ▅▆▅`: in and out through the busiest link, InfiniBand before others."""
     link = busiest_link(gauges)
     if gauges is None or link is None:
         return NOTHING
-    came, went = link.values.get("received", 0), link.values.get("sent", 0)
-    unit = byte_rate(max(came, went)).split(" ")[1]
+    received, sent = link.values.get("received", 0), link.values.get("sent", 0)
+    unit = byte_rate(max(received, sent)).split(" ")[1]
     scale = {"B/s": 1, "KB/s": 10**3, "MB/s": 10**6, "GB/s": 10**9}.get(unit, 10**12)
     line = graph(gauges, link, "received", bars, link.values.get("speed", 0))
-    shown = "/".join(_short(rate / scale) for rate in (came, went))
+    shown = "/".join(_short(rate / scale) for rate in (received, sent))
     return (f"{shown} {unit} {line}".rstrip(), "")
 
 
 def busiest_link(gauges: HostGauges | None) -> GaugedSubject | None:
-    """The link that carries most; of equals, InfiniBand, then the first by name."""
+    """The link that carries most; among equals InfiniBand, then the first by name."""
     if gauges is None:
         return None
     links = [*gauges.of_kind("infiniband"), *gauges.of_kind("nic")]
@@ -94,7 +89,7 @@ def busiest_link(gauges: HostGauges | None) -> GaugedSubject | None:
 
 
 def disk_cell(gauges: HostGauges | None) -> Span:
-    """`/tmp 41 %`: the fullest file system, or one that does not answer."""
+    """`/tmp 41 %`: a file system that does not answer, else the fullest."""
     if gauges is None:
         return NOTHING
     disks = gauges.of_kind("disk")
@@ -115,7 +110,7 @@ def disk_used(disk: GaugedSubject) -> int | None:
 
 
 def gpu_cell(gauges: HostGauges | None) -> Span:
-    """` 98  98 56 %`: how busy each GPU is, a blank for one that does not say."""
+    """` 98  98 56 %`: how busy each GPU is."""
     gpus = gauges.of_kind("gpu") if gauges is not None else ()
     if not gpus:
         return NOTHING

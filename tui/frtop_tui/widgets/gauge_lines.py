@@ -1,4 +1,4 @@
-"""All gauges of one host, a line for each thing: what it does now, and ten minutes of it."""
+"""All gauges of one host, a line for each subject: its value now, and the last ten minutes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ WIDE_BARS: Final = 30
 _WIDE: Final = 110
 _LABEL: Final = 9
 RanksOf = Callable[[Iterable[int]], str]
-"""Folded ranks of keys, "" for none that are known."""
+"""Folded ranks of keys; "" for unknown keys."""
 
 
 def gauge_lines(gauges: HostGauges, ranks_of: RanksOf, width: int) -> list[Line]:
-    """A line for each subject, then what this host does not offer."""
+    """A line for each subject, then the gauges that this host lacks."""
     rows: list[Line] = []
     for kind, subjects in groupby(gauges.subjects, attrgetter("kind")):
         known = [one for one in subjects if one.values or one.problem]
         if kind not in _WRITERS or not known:
-            continue  # it is not there any more
+            continue  # it is gone
         lines = _of_kind(gauges, known, WIDE_BARS if width >= _WIDE else BARS, ranks_of)
         if any(width_of(line) > width for line in lines):
             lines = _of_kind(gauges, known, BARS, ranks_of)
-        # As many lines as things: what is below must not leave the pane.
+        # One line each: the lines below must not leave the pane.
         rows += [clip(line, width) for line in lines]
     if gauges.notes:
         rows += wrap("; ".join(map(printable, gauges.notes)), width, "dim", ("not      ", "dim"))
@@ -43,7 +43,7 @@ def gauge_lines(gauges: HostGauges, ranks_of: RanksOf, width: int) -> list[Line]
 def _of_kind(
     gauges: HostGauges, subjects: Iterable[GaugedSubject], bars: int, ranks_of: RanksOf
 ) -> list[Line]:
-    """Their lines, as long as they are: the label, then what flows."""
+    """Their lines in full length: the label, then the parts."""
     return [
         ((fit(printable(label), max(_LABEL, len(label))) + " ", "strong"), *join(parts))
         for one in subjects
@@ -57,7 +57,7 @@ Parts = tuple[Line, ...]
 def graph(
     gauges: HostGauges, subject: GaugedSubject, gauge: str, width: int, highest: int = 0
 ) -> str:
-    """A graph in a line that flows: only as wide as what is known."""
+    """A graph without leading blanks: as wide as the known values."""
     return padded_graph(gauges, subject, gauge, width, highest).lstrip()
 
 
@@ -105,7 +105,7 @@ def _host(
 
 
 def _reversed_graph(gauges: HostGauges, host: GaugedSubject, bars: int) -> str:
-    """Memory that is left; what is used has no series of its own."""
+    """Free memory: used memory has no series of its own."""
     left = graph(gauges, host, "mem_available", bars, host.values.get("mem_total", 0))
     return f"{left} left" if left else ""
 
@@ -205,7 +205,7 @@ def _cgroup(
         plain(graph(gauges, group, "cpu", bars, limit or 0)),
         plain(_share("held back in", values.get("throttled"), " of its periods"), "warn"),
         plain(_amount("", values.get("mem_used"), "") + _amount(" of ", values.get("mem_limit"))),
-        plain(f"{kills} killed for want of memory" if kills else "", "warn"),
+        plain(f"{kills} killed: out of memory" if kills else "", "warn"),
         plain(printable(group.name), "dim"),
     )  # fmt: skip
 

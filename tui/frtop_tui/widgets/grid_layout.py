@@ -33,14 +33,13 @@ class Layout:
 
 
 class _HostNames:
-    """The hosts of the ranks that were looked at last: several panes ask for each frame."""
+    """The hosts of the last ranks it was called with: several panes ask for each frame."""
 
     def __init__(self) -> None:
         self._of: Mapping[int, JudgedRank] | None = None
         self._names: frozenset[str] = frozenset()
 
     def __call__(self, ranks: Mapping[int, JudgedRank]) -> frozenset[str]:
-        """The names of all hosts of these ranks."""
         if ranks is not self._of:
             self._of = ranks
             self._names = frozenset(map(attrgetter("host"), ranks.values()))
@@ -62,7 +61,7 @@ def short_hosts(hosts: Sequence[str]) -> dict[str, str]:
 
 
 def lay_out(ranks_of: Mapping[str, Sequence[int]], width: int) -> Layout:
-    """Hosts in reading order, as many side by side as fit; large hosts in several runs."""
+    """Hosts in reading order, as many side by side as fit; large hosts take several runs."""
     names = short_hosts(list(ranks_of))
     label_width = min(16, max((len(name) for name in names.values()), default=0))
     longest = max((len(ranks) for ranks in ranks_of.values()), default=1)
@@ -93,7 +92,7 @@ def lay_out(ranks_of: Mapping[str, Sequence[int]], width: int) -> Layout:
 
 
 def ranks_by_host(frame: Frame) -> dict[str, list[int]]:
-    """Ranks of every host; ranks of the job without any report come last."""
+    """Ranks of every host, then those that never reported."""
     hosts: dict[str, list[int]] = {}
     for number in sorted(frame.ranks):
         hosts.setdefault(frame.ranks[number].host, []).append(number)

@@ -20,11 +20,11 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 
 IDLE_S = 2.0
-"""A group idle for less counts as active: most training steps take less."""
+"""A group that is idle for less counts as active: most training steps take less."""
 
 
 class GroupSummary(Struct, frozen=True):
-    """One line: a group, or several similar groups without late or waiting ranks."""
+    """One line: a group, or several alike without late or waiting ranks."""
 
     label: str
     groups: tuple[GroupView, ...]
@@ -61,7 +61,7 @@ def group_rows(groups: Sequence[GroupView]) -> list[GroupSummary]:
 def with_rank_details(
     rows: Sequence[GroupSummary], ranks: Mapping[int, JudgedRank]
 ) -> list[GroupSummary]:
-    """Adds to each row what only its ranks tell: `ended`, `p2p` and `ops`."""
+    """Adds to each row what its ranks know: `ended`, `p2p` and `ops`."""
     exited = {number for number, rank in ranks.items() if rank.exit_info is not None}
     found: list[GroupSummary] = []
     for row in rows:
@@ -74,7 +74,7 @@ def with_rank_details(
 
 
 def _different_ops(waiting: Iterable[int], ranks: Mapping[int, JudgedRank]) -> tuple[str, ...]:
-    """The collectives in which `waiting` ranks wait, the most frequent first; () if all agree."""
+    """The collectives that `waiting` ranks wait in, the most frequent first; () if all agree."""
     views = (ranks[rank] for rank in waiting if rank in ranks)
     ops = (view.blocked_on for view in views)
     kinds = Counter(op_kind(op) for op in ops if op is not None and not op.p2p)
@@ -82,7 +82,7 @@ def _different_ops(waiting: Iterable[int], ranks: Mapping[int, JudgedRank]) -> t
 
 
 def p2p_ops(view: GroupView, ranks: Mapping[int, JudgedRank]) -> int:
-    """Sends and receives of the group's member that issued most."""
+    """Sends and receives of the member that issued most."""
     key = identifier(view.key)
     return max(
         (
@@ -124,7 +124,7 @@ def group_line(row: GroupSummary, label_width: int, width: int, now_ns: int) -> 
     else:
         number = f"{'' if group.exact else '~'}#{furthest}" if furthest > 0 else "no op yet"
         last = group.last if len(row.groups) == 1 else None
-        # Seen from outside, of an op that is over only its number is known.
+        # Without a recorder, only the number of a completed op is known.
         kind = op_kind(last) if last is not None and (last.signature or last.sequence) else ""
     head = f"{fit(row.label, label_width)} {len(group.members):>5}  {number:<9} "
     kind_width = max(0, min(28, width - len(head) - 21))

@@ -1,6 +1,6 @@
 """The top two lines of every screen: the job, its health, and how many of its ranks report.
 
-A third line on top says so where the job was recorded.
+For a recorded job, a third line on top says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEALTH_TONE: Final[dict[Health, str]] = {
     "ended": "strong",
 }
 NO_TIMEOUT = ("healthy", "starting", "ended", "connecting", "empty")
-"""Health of a job that no timeout is about to end."""
+"""Jobs with this health are not about to time out."""
 
 _NAME: Final = " frtop  "
 
@@ -46,7 +46,7 @@ def job_name(frame: Frame) -> str:
 
 
 def job_line(frame: Frame, width: int = 0) -> Line:
-    """The job's name, attempt, size, hosts and age; `width` cuts how it is seen."""
+    """The job's name, attempt, size, hosts and age; a small `width` leaves out some words."""
     line = _job_line(frame, preparation(frame.coverage, len(frame.ranks)))
     if not frame.coverage.unprepared or not width or width_of(line) <= width:
         return line
@@ -77,7 +77,7 @@ def other_jobs(frame: Frame) -> str:
 
 
 def health_line(frame: Frame) -> Line:
-    """The job's health, its age, and the time left until the nearest timeout."""
+    """The job's health, since when, and the time left until the nearest timeout."""
     word = "NO JOB" if frame.health == "empty" else frame.health.upper()
     if frame.health == "slow":
         word = health_words(frame)
@@ -104,7 +104,7 @@ def health_line(frame: Frame) -> Line:
 
 
 def coverage_line(frame: Frame) -> Line:
-    """`64/64 reporting`: partial coverage never looks complete."""
+    """`64/64 reporting`; in another tone where coverage is partial."""
     coverage = frame.coverage
     if not coverage.expected and frame.health == "empty":
         return plain("agents answer", "dim")
@@ -127,7 +127,7 @@ def recording_line(recorded: Recorded, width: int) -> Line:
 
 
 class Headline(LineView, can_focus=False):
-    """Shows the job, or the path of open screens in `crumbs`, and the job's health."""
+    """The job, or the path of open screens in `crumbs`; then the job's health."""
 
     def __init__(self) -> None:
         super().__init__(id="headline")

@@ -1,4 +1,4 @@
-"""Everything known of one host: its problem, agent, ranks, clock, rights and notes."""
+"""Everything about one host: its problem, gauges, agent, ranks, clock, rights and notes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def describe_clock(host: HostView) -> str:
 
 
 def host_lines(row: HostRow, width: int, ranks_of: RanksOf = lambda _: "") -> list[Line]:
-    """The problem first, then what is out of the ordinary, its gauges, and how it is reached."""
+    """Its problem, what is out of the ordinary, its gauges, and how it is reached."""
     host = row.host
     rows: list[Line] = []
     if host.problem:

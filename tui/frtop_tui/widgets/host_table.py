@@ -85,7 +85,7 @@ def count_states(rows: Iterable[HostRow]) -> str:
 
 
 def clock_figures(host: HostView, error_ns: int) -> tuple[str, str]:
-    """The clock's offset without its sign, and its error rounded up, in one unit."""
+    """The clock's offset without sign, and its error rounded up, in one unit."""
     in_seconds = max(abs(host.clock_ns), error_ns) >= _SECOND_NS
     scale, unit = (_SECOND_NS, "s") if in_seconds else (_SECOND_NS // 1000, "ms")
     offset, error = abs(host.clock_ns) / scale, ceil(error_ns * 10 / scale) / 10
@@ -93,7 +93,7 @@ def clock_figures(host: HostView, error_ns: int) -> tuple[str, str]:
 
 
 def format_clock_offset(host: HostView) -> str:
-    """`+1.2 ms ±0.3`, plus when the host's clock is ahead of ours; empty before it is known."""
+    """`+1.2 ms ±0.3`, plus if the host's clock is ahead of ours; "" before it is measured."""
     if host.clock_error_ns is None:
         return ""
     offset, error = clock_figures(host, host.clock_error_ns)
@@ -114,7 +114,7 @@ def _lost(row: HostRow) -> Span:
 
 def _may_ask(row: HostRow) -> Span:
     if row.silence_s is None or row.recorded:
-        return ("", "")  # not known yet, or there is no rank to ask
+        return ("", "")  # unknown so far, or a file: no rank can be asked
     return ("yes", "dim") if row.host.may_act else ("read-only", "warn")
 
 
@@ -169,7 +169,7 @@ GAUGE_COLUMNS: Final[tuple[Column[HostRow], ...]] = (
     Column("gpu", 34, lambda r: gpu_cell(r.host.gauges), lambda r: r.host.name, needs=190),
     Column("out of the ordinary", 0, _first_trouble, lambda r: len(r.facts)),
 )  # fmt: skip
-"""What hosts do, and what is wrong with them."""
+"""What hosts do, and what is out of the ordinary."""
 
 
 class HostTable(LineTable[HostRow]):
@@ -190,20 +190,19 @@ class HostTable(LineTable[HostRow]):
         super().__init__(COLUMNS, "no hosts", id="hosts", classes="pane")
         self.entitle("hosts")
         self.by_gauges: bool | None = None
-        """Whether gauges are shown; None: where there are any."""
+        """Whether to show gauges; None: if there are any."""
         self._facts = FactTable()
         self._sticks = False
         """Whether the cursor follows its host from line 1, too, instead of the worst host."""
 
     def action_columns(self) -> None:
-        """Changes between what hosts do and how they are reached."""
         self.by_gauges = self.columns is not GAUGE_COLUMNS
         self._choose_columns()
         self.redraw()
 
     @property
     def visible_hosts(self) -> tuple[str, ...]:
-        """Those whose rows are on the screen, and the one under the cursor."""
+        """Hosts on the screen, the one under the cursor first."""
         top = max(0, self.scroll_offset.y - 1)
         seen = self.rows[top : top + self.scrollable_content_region.height]
         chosen = [self.chosen] if self.chosen is not None else []
@@ -215,7 +214,7 @@ class HostTable(LineTable[HostRow]):
         self.columns = GAUGE_COLUMNS if wanted else COLUMNS
 
     def show_hosts(self, frame: Frame, first: str = "") -> None:
-        """Shows all hosts of a frame; the cursor starts on the one that is named `first`."""
+        """Shows all hosts of a frame; the cursor starts on host `first`."""
         begins = not self.rows
         self.show(host_rows(frame, self._facts), lambda row: row.host.name, sticks=self._sticks)
         self._choose_columns()

@@ -31,7 +31,7 @@ FIRST = (
     *("zoom", "lanes", "live", "difference", "order", "record"),
     *("capture", "filter", "mark", "next", "view"),
 )
-"""Parts of binding ids; keys are shown in this order while they fit."""
+"""Parts of binding ids, in the order in which their keys are shown."""
 
 
 Key = tuple[str, str, str]
@@ -39,7 +39,7 @@ Key = tuple[str, str, str]
 
 
 def key_priority(binding: Binding) -> int:
-    """Position of a key in the line; keys not in `FIRST` come last."""
+    """Position of a key in the line; keys not in `FIRST` are last."""
     parts = (binding.id or "").split(".")
     return min((FIRST.index(part) for part in parts if part in FIRST), default=len(FIRST))
 
@@ -57,7 +57,7 @@ class KeyLine(LineView, can_focus=False):
         self.keys: tuple[Key, ...] = ()
         self._why_unavailable: Callable[[str], str] = lambda _: ""
         self.unavailable: frozenset[str] = frozenset()
-        """Actions that cannot do anything now; their keys are in brackets."""
+        """Actions that can do nothing now; their keys are in brackets."""
 
     def content(self, width: int) -> Sequence[Line]:
         spans: list[Span] = [(" ", "")]
@@ -72,7 +72,7 @@ class KeyLine(LineView, can_focus=False):
         return (tuple(spans),)
 
     def update_availability(self, why_unavailable: Callable[[str], str]) -> None:
-        """Sets which actions are unavailable: those with a reason."""
+        """Marks the actions that have a reason as unavailable."""
         self._why_unavailable = why_unavailable
         found = frozenset(action for _, _, action in self.keys if why_unavailable(action))
         if found != self.unavailable:

@@ -23,14 +23,14 @@ from frtop_tui.statistics.step_table import newest_steps
 from frtop_tui.widgets.spans import Line, Span, join, plain
 
 MOST_STEPS: Final = 12
-"""The newest steps of each rank: a median of more says the same, and costs more at 10,000 ranks."""
+"""Newest steps of each rank: more steps cost time at 10,000 ranks, and change no median."""
 
 
 class OwnTime(NamedTuple):
-    """Of one rank. Times in ns; the medians over its newest steps.
+    """Of one rank: medians over its newest steps, in ns.
 
-    `own_ns` is an upper bound: waits that nobody sees are part of it. `more_ns` is how much more it
-    is than that of its peers in the same steps; None where it has none, or too few such steps.
+    `own_ns` is an upper bound: unseen waits are part of it. `more_ns` is what it has more than its
+    peers in the same steps; None without peers, or with too few such steps.
     """
 
     own_ns: int
@@ -39,15 +39,15 @@ class OwnTime(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """`more_ns` as a part of a step."""
+        """`more_ns` as a share of a step."""
         return None if self.more_ns is None or not self.took_ns else self.more_ns / self.took_ns
 
 
 def own_times(frame: Frame) -> dict[int, OwnTime]:
-    """What ranks do of their own in their steps, each beside ranks that have the same work.
+    """The own time of ranks in their steps, compared with ranks that have the same work.
 
-    Others' steps are as long as the straggler's, as they wait for it: their own part tells them
-    apart. Ranks are left out if neither their own waits nor those of their peers are recorded.
+    All steps are as long as the straggler's, as the others wait for it: own time shows the
+    difference. Ranks are left out if no waits of theirs or their peers are recorded.
     """
     statistics = frame.statistics
     if statistics is None:
@@ -63,7 +63,7 @@ def own_times(frame: Frame) -> dict[int, OwnTime]:
 
 
 def _compared(statistics: JobStatistics, peers: Sequence[int]) -> dict[int, OwnTime]:
-    """Each of `peers` with the others, by the numbers of their steps."""
+    """Compares each of `peers` with the others, step by step."""
     newest = {rank: statistics.steps[rank][-MOST_STEPS:] for rank in peers}
     by_number: dict[int, list[int]] = {}
     for steps in newest.values():
@@ -87,7 +87,7 @@ def _compared(statistics: JobStatistics, peers: Sequence[int]) -> dict[int, OwnT
 
 
 class _Others(NamedTuple):
-    """The median of values without one of them, for each: one of three, by where that one is."""
+    """The median of all values but one: one of three, by where that one lies."""
 
     low: int
     high: int
@@ -120,7 +120,7 @@ NO_STEPS: Final = "nobody records steps: call frtop_probe.step() once in each"
 
 @dataclass(frozen=True, slots=True)
 class LensView:
-    """One frame through a lens: `values` says it in words; `why` is why there is nothing."""
+    """One frame through a lens: `values` in words; `why` there is nothing to see."""
 
     letters: Mapping[int, Span] = field(default_factory=dict)
     values: Mapping[int, str] = field(default_factory=dict)
@@ -153,7 +153,7 @@ _LAG: Final = (
 
 
 def lag(frame: Frame) -> LensView:
-    """How many ops each rank is behind the furthest member of its groups, in the worst of them."""
+    """How many ops each rank is behind, in the group where it is furthest behind."""
     lags: dict[int, tuple[int, str]] = {}
     for view in frame.groups:
         if not view.exact or not view.late:
@@ -232,9 +232,9 @@ _OWN: Final = (
 
 
 def own_time(frame: Frame) -> LensView:
-    """What no communication took of the steps of each rank, compared with its peers.
+    """The time in steps that communication did not take, compared with the rank's peers.
 
-    As a part of a step: that is what it costs whoever waits for it.
+    As a share of a step: that is what it costs the ranks that wait.
     """
     statistics = frame.statistics
     if statistics is None:
@@ -243,7 +243,7 @@ def own_time(frame: Frame) -> LensView:
         return LensView(why=NO_STEPS)
     found = own_times(frame)
     if not found:
-        return LensView(why="own time is not recorded: of no rank is a wait in communication known")
+        return LensView(why="own time is not recorded: no rank's waits in communication are known")
     letters = {rank: _own_letter(found.get(rank)) for rank in frame.ranks}
     values = {rank: _own_words(one) for rank, one in found.items()}
     return LensView(letters, values, _OWN)
@@ -266,7 +266,7 @@ def _own_words(one: OwnTime) -> str:
 
 
 _LEAST_SHARE: Final = 0.01
-"""Of a step: a difference of less is not worth a word."""
+"""Share of a step: a smaller difference is not worth a word."""
 
 _SKEW: Final = (
     ((".", "moving"), "under 1 ms after the first"),
@@ -280,7 +280,7 @@ _SKEW: Final = (
 
 
 def skew(frame: Frame) -> LensView:
-    """How long after the first member of its groups each rank comes, in the worst of them."""
+    """How long after the first member each rank arrives, in its worst group."""
     statistics = frame.statistics
     if statistics is None:
         return LensView(why=NO_STATISTICS)
@@ -311,14 +311,14 @@ _USE: Final = (
 
 
 def device_use(frame: Frame) -> LensView:
-    """In what part of the last sample a kernel ran on the devices of each rank."""
+    """The share of the last sample in which a kernel ran on the rank's devices."""
     letters: dict[int, Span] = {}
     values: dict[int, str] = {}
     for rank, view in frame.ranks.items():
         letters[rank], values[rank] = _use_of(view)
     if all(letter == UNKNOWN for letter in letters.values()):
         notes = {view.gauges.note for view in frame.ranks.values() if view.gauges is not None}
-        return LensView(why=next(filter(None, sorted(notes)), "no device of any rank is seen"))
+        return LensView(why=next(filter(None, sorted(notes)), "frtop sees no device of any rank"))
     return LensView(letters, values, _USE)
 
 
@@ -343,10 +343,10 @@ LENSES: Final[Mapping[str, Lens | None]] = {
     "arrival skew": skew,
     "device use": device_use,
 }
-"""In the order in which the key goes through them; states are drawn as they are."""
+"""In the order of the key; states are drawn as they are."""
 EMPTY: Final = LensView()
 EVERY_FRAME: Final = ("lag", "device use")
-"""Lenses of which each frame has something new; the others have it with new statistics."""
+"""Lenses to update with each frame; the others change with statistics only."""
 
 
 def next_lens(name: str) -> str:

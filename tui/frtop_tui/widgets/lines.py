@@ -1,8 +1,8 @@
 """The base widget: lines of styled text on Textual's Line API.
 
-It repaints only the cells that differ from what the terminal shows: a tick with thousands
-of live ranks costs a few milliseconds and one kilobyte. Subclasses implement `content`;
-lines out of sight are never built.
+It repaints only cells that differ from what the terminal shows: a tick with thousands of live ranks
+costs a few milliseconds and one kilobyte. Subclasses implement `content`; lines out of sight are
+never built.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from frtop_tui.widgets.spans import TONES, Line, cells, changed_columns, fit
 
 NO_LINE: Line = ()
 TONE_CLASSES = {f"tone--{tone}" for tone in TONES}
-"""Of the application, once: as those of each widget, Textual computes them again with its every
-change of style."""
+"""For the application: on widgets, Textual would compute them with every change of style."""
 
 
 class LazyLines(Sequence[Line]):
-    """Lines of which each is built when it becomes visible."""
+    """Lines that are built when they become visible."""
 
     def __init__(self, count: Callable[[], int], line: Callable[[int], Line]) -> None:
         self._count, self._line = count, line
@@ -108,18 +107,15 @@ class LineView(ScrollView, can_focus=True):
             self.refresh(*regions)
 
     def entitle(self, title: str) -> None:
-        """Sets the border title. A new title repaints the widget, an equal one does not."""
+        """Sets the border title; an equal one does not repaint the widget."""
         if title != self._title:
             self._title = title
             self.border_title = escape(f" {printable(title)} ")
 
     def entitle_before(self, start: tuple[str, str], rest: str) -> None:
-        """Sets a title of three parts, the last of which is always shown in full.
+        """Sets a title of three parts, always with `rest` in full.
 
-        Args:
-            start: where room is short, the first part is left out, and then the second one is cut,
-                with a `~` at its end.
-            rest: the last part.
+        If room is short, the first part of `start` is left out, then the second one is cut.
         """
         # On both sides of the title there are a blank and a piece of the border.
         room = self.outer_size.width - 4 - cells(rest)
@@ -131,7 +127,7 @@ class LineView(ScrollView, can_focus=True):
             self.entitle((second if cells(second) <= room else fit(second, room)) + rest)
 
     def _measure(self) -> None:
-        """Sets the number of lines, but only if it has changed: that costs a layout."""
+        """Sets the number of lines if it has changed: that costs a layout."""
         count, before = len(self._lines), self.virtual_size.height
         self.cursor = max(0, min(self.cursor, count - 1))
         height = self.scrollable_content_region.height

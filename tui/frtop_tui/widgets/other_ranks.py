@@ -26,7 +26,7 @@ def describe_position(rank: JudgedRank) -> str:
 
 
 def _position_key(rank: JudgedRank) -> tuple[object, ...]:
-    """Equal where `describe_position` is equal, at a tenth of its cost."""
+    """Equal where `describe_position` is equal, for a tenth of its cost."""
     op = rank.blocked_on
     if op is None or rank.exit_info is not None:
         return (rank.state, rank.exit_info and describe_position(rank))

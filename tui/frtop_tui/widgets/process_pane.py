@@ -25,11 +25,11 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, reflow, tail, wrap
 
 _NOT_MOVING: Final = frozenset({"blocked", "late", "silent", "stopped"})
-"""States in which a rank's GPU should have nothing to do. One that moves may have small kernels."""
+"""States in which a rank's GPU should be idle. One that moves may run small kernels."""
 
 
 def gpu_lines(rank: JudgedRank, now_ns: int) -> list[Line]:
-    """One line per GPU, then what is not known of them; nothing for a rank without devices."""
+    """One line per GPU, then what is unknown about them; nothing for a rank without devices."""
     if rank.gauges is None or rank.exit_info is not None:
         return []
     host_now_ns = now_ns - rank.clock_ns
@@ -41,7 +41,7 @@ def gpu_lines(rank: JudgedRank, now_ns: int) -> list[Line]:
 
 
 def _line(gpu: wire.Gpu, host_now_ns: int, low_power: str) -> Line:
-    """One GPU; `low_power` is what is said of one that is busy at little more than idle power."""
+    """One GPU; `low_power` are the words for one that is busy at little more than idle power."""
     title = plain(f"GPU {gpu.index}", "strong")
     name = plain(printable(gpu.name).removeprefix("NVIDIA "), "dim")
     if gpu.error:
@@ -74,12 +74,7 @@ def _line(gpu: wire.Gpu, host_now_ns: int, low_power: str) -> Line:
 
 
 def host_summary(host: HostView, key: int) -> list[Line]:
-    """One line; none where the agent sends no gauges, or is unreachable.
-
-    Args:
-        host: of the rank.
-        key: of the rank.
-    """
+    """One line about a rank's host; none if its agent sends no gauges, or is unreachable."""
     gauges = host.gauges
     if gauges is None or host.state != "reporting":
         return []
@@ -101,7 +96,7 @@ def host_summary(host: HostView, key: int) -> list[Line]:
 
 
 def _undated(host: HostView, key: int) -> list[HostFact]:
-    """The facts that concern a rank, without their times: the hosts' screen has those."""
+    """The facts that concern a rank, without times: the hosts' screen has those."""
     return [structs.replace(fact, since_ns=0) for fact in facts_for(host, (key,))]
 
 
@@ -110,7 +105,6 @@ def _labelled(label: str, text: str) -> Line:
 
 
 def _of_rank(gauges: HostGauges, key: int) -> str:
-    """What the rank and its children use."""
     own = next((one for one in gauges.of_kind("rank") if key in one.keys), None)
     if own is None or "cpu" not in own.values:
         return ""
@@ -129,11 +123,11 @@ PROCESS_STATES: Final = {
 }
 """Meaning of the state letters in `/proc/PID/stat`."""
 TROUBLE = ("D", "T", "t", "Z", "X")
-"""States in which a healthy training process does not stay for long."""
+"""States that a healthy training process leaves soon."""
 
 
 def system_call(process: wire.Process, room: int) -> Line:
-    """`read /data/shard-0412`, or the kernel function in which the main thread sleeps."""
+    """`read /data/shard-0412`, or the kernel function that the main thread sleeps in."""
     if not process.syscall:
         return plain(process.wchan, "dim")
     if not process.file:
@@ -152,7 +146,7 @@ def process_lines(
         # Its last known state would read as if it still ran.
         return [plain("its process is gone", "dim")]
     if own is None:
-        return [plain("nothing known of the process yet", "dim")]
+        return [plain("nothing known about the process yet", "dim")]
     share = cpu_share(rank.snapshot, rank.prior_snapshot, own.pid)
     state = f"{own.state} {PROCESS_STATES.get(own.state, '')}".rstrip()
     rows = [

@@ -1,7 +1,4 @@
-"""The ops that a rank has issued: pending ones with their age first, then recent ones.
-
-Steps and notes stand between them.
-"""
+"""The ops of a rank: pending ones with their age, then recent ones among steps and notes."""
 
 from __future__ import annotations
 
@@ -31,14 +28,7 @@ Placed = tuple[int, Line]
 def step_lines(
     rank: JudgedRank, marks: Iterable[wire.Mark], now_ns: int, width: int
 ) -> list[Placed]:
-    """The lines, newest first: a step stands above what was in it.
-
-    Args:
-        rank: whose marks.
-        marks: oldest first.
-        now_ns: operator's clock.
-        width: of the pane.
-    """
+    """The lines of a rank's marks, newest first: a step stands above its ops."""
     placed: list[Placed] = []
     parts: list[wire.Mark] = []
     before: wire.Mark | None = None
@@ -59,7 +49,7 @@ def step_lines(
 def _step(before: wire.Mark | None, step: wire.Mark, parts: Sequence[wire.Mark]) -> str:
     """`step 412 took 1.00 s: fetch 12.0 ms, backward 80.1 ms; 4,096 samples`.
 
-    Of the first step, whose start is not known, it says only that it has ended.
+    The start of the first step is unknown: only its end is shown.
     """
     samples = f"; {counted(step.samples, 'sample')}" if step.samples else ""
     if before is None:
@@ -71,7 +61,7 @@ def _step(before: wire.Mark | None, step: wire.Mark, parts: Sequence[wire.Mark])
 def _unfinished(
     rank: JudgedRank, before: wire.Mark | None, parts: Sequence[wire.Mark], now_ns: int
 ) -> str:
-    """What is known of the step that the rank is in, and what of it lasts."""
+    """What is known about the step that the rank is in, and which part of it lasts."""
     over = rank.exit_info is not None
     done = [mark for mark in parts if mark.end_ns]
     words = [_sums(done)] if done else []
@@ -88,7 +78,7 @@ def _unfinished(
 
 
 def _sums(parts: Iterable[wire.Mark]) -> str:
-    """`fetch 12.0 ms, forward 40.2 ms (3 times)`; of what did not happen, nothing."""
+    """`fetch 12.0 ms, forward 40.2 ms (3 times)`."""
     took: dict[str, list[int]] = {}
     for mark in parts:
         took.setdefault(mark.kind, []).append(mark.end_ns - mark.begin_ns)
@@ -110,7 +100,7 @@ def _line(words: str, width: int) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """Width of each column by its content; the tensors get the rest."""
+    """Column widths by content; the tensors get the rest."""
 
     number: int
     group: int
@@ -142,7 +132,7 @@ def op_line(
 ) -> Line:
     """Number, group, kind, tensors, duration, issuer, line.
 
-    Narrow panes cut the tensors, and have no room for the line beside an issuer.
+    Narrow panes cut the tensors, and leave out the line beside an issuer.
     """
     blocking = rank.blocked_on is not None and op.sequence == rank.blocked_on.sequence
     signature = op.signature
@@ -182,20 +172,16 @@ def op_line(
 
 
 def usual_wait(op: wire.Op) -> str:
-    """`usually 18.2 ms`: how long ops at its line take; "" where that is not known."""
+    """`usually 18.2 ms`: how long ops at its line take; "" if unknown."""
     return f"usually {timing(op.usual_ns)}" if op.usual_count else ""
 
 
 def queue_lines(
     rank: JudgedRank, now_ns: int, width: int, ahead: Mapping[Identifier, int] | None = None
 ) -> list[Line]:
-    """Pending ops, then recent ones, newest first; without a recorder how far its groups are.
+    """Pending ops, then recent ones, newest first; without a recorder, how far its groups are.
 
-    Args:
-        rank: whose ops.
-        now_ns: operator's clock.
-        width: of the pane.
-        ahead: the furthest number of anybody, by group.
+    `ahead`: the furthest number of any rank, by group.
     """
     rows: list[Line] = []
     pending = sorted(rank.pending, key=lambda op: op.sequence)
@@ -223,7 +209,7 @@ def queue_lines(
         none: list[Line] = [] if pending else [_pending_of_unprepared(rank)]
         fronts = _group_lines(rank, now_ns, ahead or {})
         history = [op_line(rank, op, _ended(rank, op, now_ns), columns, width) for op in recent]
-        # The ops come before what is not known of them: a small pane has room for few lines.
+        # Ops before what is unknown: a small pane has room for few lines.
         source, limits = _source_of(rank, width, split=bool(history))
         return [*none, *rows, *fronts, *source, *history, *limits]
     head: Line = () if pending else (("pending  ", "dim"), ("none", "strong"), ("    ", ""))
@@ -233,7 +219,7 @@ def queue_lines(
     words = f"recent   as of {since} ago" if recent else "recent   none known"
     rows.append((*head, (words, "dim")))
     placed = [(op.issued_ns, op_line(rank, op, _took(op), columns, width)) for op in recent]
-    # Both are newest first already, and ops of one time stay in their order.
+    # Both are newest first already; ops with the same time keep their order.
     others = step_lines(rank, snapshot.marks, now_ns, width)
     rows += [line for _, line in merge(others, placed, key=lambda one: -one[0])]
     if snapshot.ops_lost:
@@ -244,7 +230,7 @@ def queue_lines(
 
 
 def device_lines(rank: JudgedRank, now_ns: int) -> list[Line]:
-    """Of each group with ops on a device: how far the device is, and since when."""
+    """For each group with ops on a device: how far the device is, and since when."""
     rows: list[Line] = []
     for number, group in rank.groups.items():
         progress = rank.group_progress.get(number)
@@ -283,14 +269,14 @@ def _device_progress(
 
 
 def _pending_of_unprepared(rank: JudgedRank) -> Line:
-    """That nothing is pending, or that nobody can tell."""
+    """That nothing is pending, or that c10d cannot be read."""
     if rank.identity.c10d_readable:
         return (("pending  ", "dim"), ("none", "strong"))
     return (("pending  ", "dim"), ("not known: c10d state is not readable", "warn"))
 
 
 def _group_lines(rank: JudgedRank, now_ns: int, ahead: Mapping[Identifier, int]) -> list[Line]:
-    """Of each group the last number that the rank issued, since when, and the others' number."""
+    """For each group: the last op that the rank issued, when, and how far others are."""
     rows: list[Line] = []
     groups = {number: group for number, group in rank.groups.items() if not group.gone}
     names = {number: group_label(group.name, group.description) for number, group in groups.items()}
@@ -316,9 +302,9 @@ def _group_lines(rank: JudgedRank, now_ns: int, ahead: Mapping[Identifier, int])
 
 
 def _source_of(rank: JudgedRank, width: int, *, split: bool) -> tuple[list[Line], list[Line]]:
-    """Where the past ops come from, or why there are none, and what to do next time.
+    """The source of past ops, or why there are none and what to do next time.
 
-    With `split`, the first clause, and apart from it the others.
+    With `split`, the first clause apart from the others.
     """
     note = rank.snapshot.ops_note if rank.snapshot is not None else ""
     note = note or recorder_note(rank) or f"not recorded; {NEXT_TIME}"
@@ -328,7 +314,7 @@ def _source_of(rank: JudgedRank, width: int, *, split: bool) -> tuple[list[Line]
 
 
 def _ended(rank: JudgedRank, op: wire.Op, now_ns: int) -> tuple[str, str]:
-    """How long an op took; where nobody knows, when it was issued, if it is over."""
+    """How long an op took; if that is unknown and it is over, when it was issued."""
     if op.timed or not op.done_ns:
         return _took(op)
     return (f"{live_duration(rank.age_s(op.issued_ns, now_ns))} ago", "dim")
@@ -340,9 +326,9 @@ def _took(op: wire.Op) -> tuple[str, str]:
     if op.done_ns == 0 and op.on_device and op.tracked:
         return ("queued" if op.enqueued else "in its call", "dim")
     if op.done_ns == 0:
-        # Pending in the snapshot, not pending now: its end was not seen.
+        # It ended after the snapshot, unseen.
         return ("-", "dim")
-    # `≤`: found complete only then, or nobody knows for how long before the wait it was.
+    # `≤`: it was complete by then, perhaps for a while.
     return (f"{'≤' * op.late}{timing(op.done_ns - op.issued_ns)}", "")
 
 

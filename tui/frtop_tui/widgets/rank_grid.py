@@ -74,7 +74,7 @@ class RankGrid(LineView):
         self.redraw()
 
     def _look(self, frame: Frame) -> None:
-        """Sees a frame through the lens; what depends on statistics only, with each new ones."""
+        """Applies the lens; one that depends on statistics only when these are new."""
         news: object = frame if self.lens in EVERY_FRAME else frame.statistics
         seen = self._seen
         if seen is None or seen[0] != self.lens or seen[1] is not news or news is None:
@@ -86,7 +86,7 @@ class RankGrid(LineView):
         self.look_through(next_lens(self.lens))
 
     def look_through(self, lens: str) -> None:
-        """Shows ranks by another of `LENSES`."""
+        """Changes to another of `LENSES`."""
         self.lens = lens
         self.entitle("ranks" if self.lens == "state" else f"ranks by {self.lens}")
         if self._seen is not None:

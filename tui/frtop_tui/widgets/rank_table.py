@@ -25,12 +25,12 @@ from frtop_tui.widgets.spans import Line, Span
 from frtop_tui.widgets.table import Column, RankRows, rank_column
 
 LINE: Final = "line"
-"""The column of the line of code. Where there is no room for it, the activity names the line."""
+"""The column of the line of code. Without room for it, the activity names the line."""
 
 
 @dataclass(slots=True)
 class RowContext:
-    """What cells need besides their rank: the time, host names and the verdicts."""
+    """What cells need besides their rank."""
 
     now_ns: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def _state(rank: JudgedRank) -> Span:
 
 
 def _usual_ns(rank: JudgedRank) -> int:
-    """How long ops at the line that it waits at take, in ns; 0 where that is not known."""
+    """How long ops at its line usually take, in ns; 0 if unknown."""
     op = rank.blocked_on
     return op.usual_ns if op is not None and op.usual_count else 0
 

@@ -31,13 +31,10 @@ _NATIVE_NAME: Final = 56
 def frame_lines(
     frames: Sequence[wire.TraceFrame], width: int, *, folded: bool = False, native: bool = False
 ) -> list[Line]:
-    """Frames innermost first; the user's own line is marked and shown as source.
+    """Frames innermost first; the user's own line is marked, with its source.
 
-    Args:
-        frames: of a thread.
-        width: of the pane.
-        folded: hides the frames between the innermost one and the user's own.
-        native: their names are long: more room for them; their ends are shown.
+    `folded` hides the frames between the innermost and the user's own. `native` names are long:
+    they get more room, and keep their end.
     """
     rows: list[Line] = []
     mine = user_frame_index(frames)
@@ -125,13 +122,10 @@ def native_title(rank: JudgedRank, now_ns: int) -> str:
 
 
 def native_lines(rank: JudgedRank, width: int, *, waiting: bool = False) -> list[Line]:
-    """All threads, the main thread first; those with one stack once.
-
-    With `waiting` they are being taken: what there is, is older.
-    """
+    """All threads, the main thread first, equal stacks once; `waiting`: they are being taken."""
     taken = rank.native
     if waiting:
-        return wrap(f"being taken: rank {rank.rank} stands still meanwhile", width, "warn")
+        return wrap(f"taking them: rank {rank.rank} stands still meanwhile", width, "warn")
     if taken is None:
         return [plain("no native stacks yet; N takes them", "dim")]
     rows = wrap(taken.note, width, "bad") if taken.note else []
@@ -147,9 +141,9 @@ def native_lines(rank: JudgedRank, width: int, *, waiting: bool = False) -> list
 
 
 class StackPane(LineView):
-    """The rank's stacks, folded where the user's own frame would be out of sight.
+    """The rank's stacks, folded if the user's own frame would be out of sight.
 
-    With `native`, those with frames of C and C++, which are taken only when somebody asks.
+    With `native`, those with C and C++ frames, which are taken on request only.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -171,7 +165,7 @@ class StackPane(LineView):
         self.native = self.waiting = False
 
     def switch(self, *, native: bool, waiting: bool = False) -> None:
-        """Shows native stacks, or the others; `waiting`: they are being taken."""
+        """Shows native or Python stacks; `waiting`: they are being taken."""
         if native != self.native:
             self.scroll_to(y=0, animate=False)
         self.native, self.waiting = native, waiting

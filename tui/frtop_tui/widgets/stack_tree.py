@@ -47,7 +47,7 @@ class StackTree(LineView):
         self._snapshots: list[Snapshot | None] = []
 
     def show(self, frame: Frame, ranks: Sequence[int]) -> None:
-        """Merges again only when a snapshot is new: merging thousands of stacks costs."""
+        """Merges only if a snapshot is new: thousands of stacks take time."""
         views = map(frame.ranks.get, ranks)
         snapshots = [view.snapshot if view is not None else None for view in views]
         if self.merged is None or not _same(snapshots, self._snapshots):

@@ -18,18 +18,18 @@ RANK_KEYS: Final = (
             id="rank.open"),
     Binding("space", "mark", "mark", tooltip="mark the rank for merged stacks", id="rank.mark"),
 )  # fmt: skip
-"""Of whatever has a cursor on ranks."""
+"""Keys of all that has a cursor on ranks."""
 WIDE: Final = 110
 """Table width, in cells, from which columns take their `wide` width."""
 WIDEST: Final = 56
-"""Most cells of a column that takes the rest and is not the last: its neighbours stay close."""
+"""Most cells of a column that takes the rest, unless it is last: its neighbours stay close."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[RowT]):
     """`cell` returns text and tone, `key` the sort key; width 0 takes the rest.
 
-    The column is hidden where the table has fewer cells than `needs`.
+    Tables with fewer cells than `needs` hide the column.
     """
 
     title: str
@@ -41,9 +41,9 @@ class Column(Generic[RowT]):
     wide: int = 0
     """Its width in tables from `WIDE` cells on; 0 means no change."""
     least: int = 8
-    """Of the column that takes the rest: others are left out before it gets fewer cells."""
+    """Columns are left out before the one that takes the rest gets fewer cells."""
     cut: Literal["end", "middle"] = "end"
-    """Where a text is cut that is too long."""
+    """Where long texts are cut."""
 
 
 class LineTable(LineView, Generic[RowT]):

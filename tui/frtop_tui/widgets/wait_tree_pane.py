@@ -1,4 +1,4 @@
-"""Who waits for whom, as a tree that folds: the ranks that all wait for are on top."""
+"""Who waits for whom, as a tree that folds: root causes are on top."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from frtop_tui.widgets.spans import Line, clip, join, plain, reflow, shorten_ran
 
 NOBODY: Final = "nobody waits for anybody"
 MOST: Final = 24
-"""Lines of ranks that ended; what came later follows from what came first."""
+"""Lines of ranks that ended; later ends follow from the first."""
 Row = tuple[tuple[int, ...], Line]
 """A line, and the ranks that it is about."""
 
@@ -40,7 +40,7 @@ class _Ending:
 
 
 def rows_without_waits(frame: Frame, width: int) -> list[Row]:
-    """What stands in the place of the tree, line by line."""
+    """What is shown instead of the tree, line by line."""
     ended = sum(view.exit_info is not None for view in frame.ranks.values())
     ranks = counted(len(frame.ranks), "rank")
     head = f"{NOBODY} now: {ended:,} of {ranks} ended" if ended else NOBODY
@@ -56,12 +56,12 @@ def rows_without_waits(frame: Frame, width: int) -> list[Row]:
     for one in endings[:MOST]:
         rows += [(tuple(one.ranks), line) for line in _lines(one, first_ns, frame.now_ns, width)]
     if len(endings) > MOST:
-        rows.append(((), plain(f"  and {len(endings) - MOST:,} other ways to end, later", "dim")))
+        rows.append(((), plain(f"  and {len(endings) - MOST:,} more ways to end, later", "dim")))
     return rows + _standing(frame, width)
 
 
 def _endings(frame: Frame) -> list[_Ending]:
-    """Those that ended, the first ones first."""
+    """Ranks that ended, the first ones first."""
     found: dict[str, _Ending] = {}
     dated = sorted((_ended_ns(view), n) for n, view in frame.ranks.items() if view.exit_info)
     for at_ns, number in dated:
@@ -73,7 +73,7 @@ def _endings(frame: Frame) -> list[_Ending]:
 
 
 def _ended_ns(view: JudgedRank) -> int:
-    """When its exception was raised, or else when its process was gone."""
+    """When its exception was raised, else when its process was gone."""
     ended = view.exit_info.at_ns if view.exit_info is not None else 0
     raised = view.exception.at_ns if view.exception is not None else ended
     return min(raised, ended) + view.clock_ns
@@ -103,7 +103,7 @@ def _lines(one: _Ending, first_ns: int, now_ns: int, width: int) -> Sequence[Lin
 
 
 def _standing(frame: Frame, width: int) -> list[Row]:
-    """What culprits do that have not ended."""
+    """What the living culprits do."""
     reasons = blame_reasons(frame)
     rows: list[Row] = []
     for number in reasons:
@@ -131,7 +131,7 @@ def row_line(row: TreeRow, reasons: Mapping[int, Why], width: int) -> Line:
     """One line of the tree: what it is, how many ranks, since when, which."""
     mark = {True: "+ ", False: "- ", None: "  "}[row.folded]
     if row.kind == "left out":
-        return plain(f"  and {counted(row.count, 'more op')} in which ranks wait", "dim")
+        return plain(f"  and {counted(row.count, 'more op')} with waiting ranks", "dim")
     if row.kind == "more":
         return ((row.lead, "dim"), (f"+ {row.count:,} more that wait for it", "dim"))
     box = row.box
@@ -159,7 +159,7 @@ def row_line(row: TreeRow, reasons: Mapping[int, Why], width: int) -> Line:
 
 
 def cause_of(box: Box, reasons: Mapping[int, Why]) -> str:
-    """Why the verdict blames the ranks of a box; "" where it does not blame them."""
+    """Why a verdict blames the ranks of a box; "" if none does."""
     first = box.ranks.partition(",")[0].partition("-")[0]
     why = reasons.get(int(first)) if first.isdigit() else None
     if why is None:
@@ -169,21 +169,21 @@ def cause_of(box: Box, reasons: Mapping[int, Why]) -> str:
 
 
 def note_of(frame: Frame, width: int) -> list[Line]:
-    """That a job is slow, where it is: whom all wait for at one moment is no verdict then."""
+    """For a slow job: who waits for whom at one moment says little about stragglers."""
     found = [one for one in frame.verdicts if one.kind == "slow"]
     if not found:
         return []
     ranks = sorted({rank for one in found for rank in chain(one.culprits, *one.parties)})
     who = rank_words(fold(ranks), 30)
     text = (
-        "The waits below are of this moment, in a job that goes on: who is on top of them now need"
-        " not be who comes late step after step."
+        "The waits below are those of this moment, in a job that goes on: the ranks on top need not"
+        " be the ones that arrive late step after step."
     )
     return wrap(f"slow · {found[0].confidence}: {who}. {text}", width, "warn")
 
 
 class WaitsNote(LineView, can_focus=False):
-    """Above the tree; hidden where nothing is to be said."""
+    """Above the tree; hidden if there is nothing to say."""
 
     def __init__(self) -> None:
         super().__init__(id="waits-note")
@@ -243,7 +243,7 @@ class WaitTreePane(LineView):
         self._grow()
 
     def _grow(self) -> None:
-        """Makes the lines anew; the cursor stays on its line, where that is still there."""
+        """Builds the lines again; the cursor stays on its line."""
         chosen = self.chosen
         self.rows = tree_rows(self._graph, self._toggled)
         self.redraw()
@@ -257,7 +257,7 @@ class WaitTreePane(LineView):
 
     @property
     def ranks(self) -> Sequence[int]:
-        """Those that the cursor's line is about, where there is no graph."""
+        """The ranks of the cursor's line, if there is no graph."""
         here = self._instead[self.cursor : self.cursor + 1] if not self.rows else ()
         return here[0][0] if here else ()
 
