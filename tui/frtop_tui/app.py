@@ -1,7 +1,7 @@
 """The Textual application: connects a source to the screens.
 
-On every tick it takes the newest frame from the source, sends requests and gives the frame
-to the visible screen. A slow terminal delays only itself; a pause is one remembered frame.
+On every tick it takes the newest frame from the source, sends requests, and gives the frame to the
+visible screen. A slow terminal delays only itself; a pause is one remembered frame.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class FrtopApp(
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """As Textual's, of texts that may come from programs: no markup, no control characters."""
+        """Like Textual's, for texts from anywhere: no markup, no control characters."""
         del markup
         shown = "\n".join(map(printable, message.split("\n")))
         super().notify(shown, title=title, severity=severity, timeout=timeout, markup=False)
@@ -145,7 +145,7 @@ class FrtopApp(
     def tick(self) -> None:
         """Takes the newest frame, sends requests, then draws: drawing sends none."""
         if not self.screen_stack:
-            return  # the app ends: Textual closes the screens before it stops the timer
+            return  # at the end Textual closes the screens before it stops the timer
         newest = self.source.frame()
         self.received.take(newest)
         self._send_requests(newest)
@@ -153,7 +153,7 @@ class FrtopApp(
         self._draw(newest)
 
     def _send_requests(self, newest: Frame) -> None:
-        """Starts an automatic capture, also while paused, and sends the screen's requests."""
+        """Starts an automatic capture, even if paused, and sends the screen's requests."""
         key = job_to_capture(newest, self._captured) if self.auto_capture else None
         if key is not None:
             self._captured.add(key)
@@ -183,14 +183,14 @@ class FrtopApp(
             self.source.want_statistics(wanted, whom="screen")
 
     def _draw(self, newest: Frame) -> None:
-        """Draws the newest frame, or the one that is shown instead, on the visible screen."""
+        """Draws the newest frame, or the earlier one that is shown, on the visible screen."""
         screen = self.screen
         if isinstance(screen, FrameScreen):
             frame, badge, past = self.shown(newest)
             screen.show(frame, badge, self.source.news(), past=past)
 
     def _announce_files(self, frame: Frame) -> None:
-        """Notifies of files that are finished, unless a visible pane shows them."""
+        """Notifies the user of finished files, unless a visible pane shows them."""
         if frame.writings == self._writings:
             return
         for writing in frame.writings:
@@ -289,10 +289,10 @@ class FrtopApp(
 
 
 def collect_rarely() -> None:
-    """Sets the garbage collector to the program's needs, for the rest of its life.
+    """Makes garbage collections rare.
 
-    Histories are lists of millions of integers: a full collection goes over all of them, 100 ms,
-    while somebody waits for a key. Nearly all that is dropped is freed without the collector.
+    Histories are lists of millions of integers: a full collection takes 100 ms, while somebody
+    waits for a key. Nearly all garbage is freed without the collector.
     """
     gc.set_threshold(10_000, 20, 20)
 
@@ -305,17 +305,10 @@ def run_app(
     theme: str = "auto",
     preferences: Preferences | None = None,
 ) -> int:
-    """Shows a source until the user quits or the terminal is closed.
+    """Shows a source until the user quits or the terminal is closed; then closes the source.
 
-    Args:
-        source: closed on return.
-        title: of the terminal's window.
-        auto_capture: write every confirmed hang to the current folder, once per job.
-        theme: one of `THEMES`; `auto` follows the terminal and `NO_COLOR`.
-        preferences: the user's, of the window of statistics and where files go.
-
-    Returns:
-        The exit status. Textual's threads may still run: end the process with `terminal.end`.
+    `auto_capture` writes every confirmed hang to a file, once per job. Returns the exit status;
+    Textual's threads may still run: end the process with `terminal.end`.
     """
     collect_rarely()
     app = FrtopApp(

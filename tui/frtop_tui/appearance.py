@@ -1,4 +1,4 @@
-"""How screens look, as the user names it: known without loading Textual."""
+"""Names of themes, without loading Textual."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ THEMES: Final = ("auto", "dark", "contrast", "ansi", "plain")
 
 
 def theme_for(name: str, environment: Mapping[str, str]) -> str:
-    """What `auto` means in this environment; any other name is meant as it is.
+    """The theme that `auto` stands for in this environment; other names stand for themselves.
 
-    `NO_COLOR` (https://no-color.org) counts where it is not empty.
+    `NO_COLOR` (https://no-color.org) counts if it is not empty.
     """
     if name != "auto":
         return name

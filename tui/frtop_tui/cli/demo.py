@@ -30,7 +30,7 @@ START_S: Final = 120.0
 VERDICT_S: Final = 45.0
 HEALTHY_STEPS: Final = 4 * FAULT_STEP
 _OWN: Final = ("FRTOP_DIR", "FRTOP_KEY_FILE")
-"""What keeps a demo apart from the user's jobs, and leads to it."""
+"""Variables that keep a demo apart from the user's jobs."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_scripted(options: argparse.Namespace) -> int:
-    """Shows any number of scripted ranks: real messages, but no training."""
+    """Shows scripted ranks: real messages, but no training."""
     from frtop_tui.demo.scripted.culprit import SUPPORTED  # noqa: PLC0415 - only with --ranks
     from frtop_tui.demo.scripted.job import ScriptedJob  # noqa: PLC0415
 
@@ -94,7 +94,7 @@ def _run_scripted(options: argparse.Namespace) -> int:
 
 
 def _scripted_headless(job: ScriptedJob, source: LiveSource) -> int:
-    """Prints the verdict; 0 if it names the culprit alone, or nobody where nothing is wrong."""
+    """Prints the verdict; 0 if it names only the culprit, or no rank of a healthy job."""
     script = job.script
     source.want_statistics(StatisticsWanted(), whom="verdicts")
     end_ns = script.fault_ns + int(VERDICT_S * 1e9)
@@ -107,7 +107,7 @@ def _scripted_headless(job: ScriptedJob, source: LiveSource) -> int:
         time.sleep(0.1)
     print("\n".join(text(frame)), flush=True)
     named = {rank for verdict in frame.verdicts for rank in verdict.culprits}
-    if script.fault == "mismatch":  # sides of a mismatch are parties; here one is alone
+    if script.fault == "mismatch":  # its sides are parties; here one rank is alone
         named |= {side[0] for one in frame.verdicts for side in one.parties if len(side) == 1}
     right = named == ({script.culprit} if verdicts_wanted else set())
     _print("the verdict is right" if right else f"the verdict is wrong: rank {script.culprit}")

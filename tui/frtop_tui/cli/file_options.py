@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def add_files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
-    """Args: count: how many, as argparse's `nargs`."""
     verb.add_argument("paths", nargs=count, metavar="PATH", help=help_text)
     verb.add_argument("--ranks-from", metavar="PATTERN",
                       help="where file names contain the rank, if frtop cannot find it: "
@@ -24,7 +23,7 @@ def add_files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None
 
 
 def open_files(options: argparse.Namespace, *, explain: bool = False) -> Frame:
-    """The job in the files that `add_files` took; with `explain` how it was judged, too.
+    """The job in the files that were named; `explain`: with the way to its verdict.
 
     Raises:
         UsageError: hosts are named as well.
@@ -50,7 +49,7 @@ def add_consumer(
     description: str,
     epilog: str | None = None,
 ) -> argparse.ArgumentParser:
-    """A verb of a live job or of files; what runs it is the feature's `command.run`."""
+    """A verb for a live job or files; the feature's `command.run` runs it."""
     verb = verbs.add_parser(name, help=summary, description=description, epilog=epilog)
     add_connection(verb)
     add_files(verb, "*", "captures, black boxes, dumps or stacks instead of a live job")

@@ -18,11 +18,11 @@ from frtop_tui.job.naming import printable
 from frtop_tui.job.units import byte_size
 
 NO_PROGRESS_S: Final = 60.0
-"""A file without any progress for this long has failed."""
+"""A file without progress for this long has failed."""
 
 
 def require_writable(path: Path) -> None:
-    """Raises `UsageError` unless `path` can be written, before any work is done for it."""
+    """Raises `UsageError` unless `path` can be written: checked before any work is done."""
     folder = path.parent
     if os.path.isdir(path):  # noqa: PTH112 - Path's own raises where a name is too long
         raise UsageError(f"{path} is a folder", f"name a file in it: {path / 'hang.cap'}")

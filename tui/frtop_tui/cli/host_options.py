@@ -1,4 +1,4 @@
-"""Options that name hosts and jobs: the same for every command that looks at a live job."""
+"""Options that name hosts and jobs, for every command on a live job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from frtop_tui.errors import UsageError
 
 
 def add_hosts(verb: argparse.ArgumentParser) -> None:
-    """Adds the options that name hosts."""
     verb.add_argument(
         "--connect",
         nargs="+",
@@ -45,7 +44,7 @@ def add_shells(
     verb.add_argument("--python", metavar="PATH", help=python_help)
     verb.add_argument("--user", metavar="NAME", type=user_name,
                       help="as root: show this user's jobs, on this host or on those of --ssh;"
-                      " what reads them becomes that user first"
+                      " frtop becomes that user before it reads anything"
                       )  # fmt: skip
     verb.set_defaults(settings=True)
 
@@ -73,7 +72,7 @@ def add_theme(verb: argparse.ArgumentParser) -> None:
 
 
 def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
-    """Without `--connect` this host is meant, unless a shell reaches others."""
+    """Checks the options, and means this host if neither agents nor shells are named."""
     options.user = options.user or ""
     for name in ("connect", "ssh"):
         misplaced = [spec for spec in getattr(options, name, None) or () if spec in verbs]
@@ -97,7 +96,7 @@ def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
         return
     if options.user and options.connect:
         raise UsageError(
-            "--user is for this host and for hosts of --ssh: an agent that listens serves its own"
+            "--user is for this host and for hosts of --ssh: an agent with a port serves its own"
             " user",
             "leave out --connect, or name the hosts with --ssh",
         )

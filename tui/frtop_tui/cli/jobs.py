@@ -1,4 +1,4 @@
-"""`frtop jobs`: lists all jobs that the agents of the named hosts see."""
+"""`frtop jobs`: lists all jobs that agents see on the named hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frtop_tui.text.jobs import jobs_document, jobs_lines
 FOUND: Final = 0
 NONE_FOUND: Final = 1
 SETTLED_S: Final = 2.5
-"""An agent searches every two seconds: by then what it finds has been sent."""
+"""Agents search every two seconds: by then all findings have arrived."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def wait_for_jobs(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
-    """The first frame with a list of jobs that has not changed for a while.
+    """The first frame with a stable list of jobs.
 
     Raises:
         NoAgent: there is no agent on this host.

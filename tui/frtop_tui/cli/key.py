@@ -1,4 +1,4 @@
-"""`frtop key`: shows and changes our key, whom we admit and whom we trust."""
+"""`frtop key`: shows and changes our key, and the lists of keys that we admit and trust."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _remove(pair: KeyPair, word: str) -> None:
 
 
 def _public(pair: KeyPair, word: str) -> bytes:
-    """The key that was typed. Errors never repeat it: it may be a secret key."""
+    """The typed key. Errors never repeat it: it may be secret."""
     public = keys.parse_public(word)
     if public == pair.secret:
         raise UsageError(

@@ -1,7 +1,4 @@
-"""Values of options, checked while the command line is parsed.
-
-Each function raises `argparse.ArgumentTypeError`, which says what the value has to be.
-"""
+"""Types of options: each raises `argparse.ArgumentTypeError`, which says what it expects."""
 
 from __future__ import annotations
 

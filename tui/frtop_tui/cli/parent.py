@@ -1,8 +1,8 @@
 """Runs a command as a child process that behaves as if it had replaced this process.
 
-The child shares our process group and terminal: ctrl+c, ctrl+z, `fg`, stdin and job control
-work between it and the terminal. Signals sent to this process alone are forwarded to the
-child, and its exit status, or the signal that ended it, becomes ours. Standard library only.
+The child shares our process group and terminal, so ctrl+c, ctrl+z, `fg` and stdin work as usual. It
+gets signals sent to this process alone, and its exit status, or the signal that ended it, becomes
+ours. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 from frtop_probe.proc import pid_stat
 
 RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores; a command that inherited that would survive a broken pipe."""
+"""Signals that Python ignores; a command that inherits that would survive a broken pipe."""
 _NOT_FORWARDED: Final = frozenset({
     signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD,
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS,
@@ -27,11 +27,11 @@ _NOT_FORWARDED: Final = frozenset({
 })  # fmt: skip
 """Signals that stop this process, report a fault in it, or report on its children.
 
-SIGTSTP is not among them: we stop once the command has stopped. If we stopped at once, the shell
-would take the terminal while the command may still read what is typed.
+SIGTSTP is not among them: we stop after the command. Otherwise the shell would take the terminal
+while the command may still read from it.
 """
 FORWARDED: Final = frozenset(signal.valid_signals() - _NOT_FORWARDED)
-"""All others: if one ended us, it would also end a command that handles it."""
+"""All others: the command may handle a signal that would end us, and then end with us."""
 _FROM_KERNEL: Final = 0x80
 """`si_code` of a signal from a terminal, which the whole process group receives."""
 _PR_SET_PDEATHSIG: Final = 1
@@ -75,7 +75,6 @@ class SignalMirror:
                 os._exit(0)
 
     def pending(self) -> frozenset[int]:
-        """Signals that were sent to it."""
         try:
             with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123
                 line = next(line for line in file if line.startswith("ShdPnd:"))
@@ -109,7 +108,7 @@ class Child:
         self.pid = os.fork()
         if not self.pid:
             try:
-                # If we are killed, the child is killed: alone it would run unrecorded.
+                # The child dies with us: alone it would run unrecorded.
                 libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() != parent:
                     os._exit(1)
@@ -129,7 +128,7 @@ class Child:
             raise OSError(int(number), os.strerror(int(number)), command[0])
         self._mirror = _start_mirror()
         self._received: frozenset[int] = frozenset()
-        """Signals of the group that the child has received and we have not taken yet."""
+        """Signals of the group that the child has received, and we have not handled yet."""
 
     def wait(self) -> int:
         """Forwards signals until the child has ended; returns its status as of waitpid(2)."""
@@ -145,7 +144,7 @@ class Child:
                     os.kill(self.pid, info.si_signo)
 
     def _reap(self) -> int | None:
-        """Reaps ended children, also orphans where we are a container's first process."""
+        """Reaps ended children, and orphans if we are a container's first process."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -162,7 +161,7 @@ class Child:
                 self._mirror = None  # it was killed; its pid may soon be another process's
 
     def _child_received(self, info: signal.struct_siginfo) -> bool:
-        """Whether the child received the signal, too: from the terminal, or with the group."""
+        """Whether the child received the signal, too, from the terminal or with the group."""
         number, mirror = info.si_signo, self._mirror
         if number in self._received:
             self._received -= {number}
@@ -178,15 +177,15 @@ class Child:
         return number in pending or info.si_code >= _FROM_KERNEL or info.si_pid == self.pid
 
     def _stop_with_child(self) -> None:
-        """Stops this process after the child was stopped: the shell gets the terminal back.
+        """Stops this process after the child, so that the shell gets the terminal back.
 
-        In a group without job control the kernel ignores this, since no one could wake us.
+        Without job control the kernel ignores this, since no one could wake us.
         """
         time.sleep(_STILL_STOPPED_S)
         child = pid_stat.read(f"/proc/{self.pid}")
         if child is not None and child.state == "T":
             stop = {signal.SIGTSTP}
-            while signal.sigtimedwait(stop, 0):  # the terminal's, which the child got, too
+            while signal.sigtimedwait(stop, 0):  # from the terminal; the child got it, too
                 pass
             signal.pthread_sigmask(signal.SIG_UNBLOCK, stop)
             os.kill(os.getpid(), signal.SIGTSTP)

@@ -23,7 +23,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     top = Parser(
         prog="frtop",
         description="Shows why a distributed PyTorch job hangs or is slow: which rank everyone "
-        "is waiting for, which collective it has not reached or is late to, and why.",
+        "is waiting for, which collective it has not reached or reaches late, and why.",
         epilog="Without a command: the live screen on this host's newest job.",
     )
     top.add_argument("--version", action=Version, help="show program's version number and exit")
@@ -35,7 +35,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
 
 
 def _command_meant(word: str, verbs: Sequence[str]) -> str:
-    """The next step when the first word is no command."""
+    """The next step if the first word is not a command."""
     if Path(word).exists():
         return f"`frtop open {shlex.quote(word)}` shows what was recorded"
     near = difflib.get_close_matches(word, verbs, n=1)
@@ -43,10 +43,10 @@ def _command_meant(word: str, verbs: Sequence[str]) -> str:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options of one command; `run` is the function to call with them.
+    """The options of one command; their `run` is the function to call.
 
     Raises:
-        UsageError: invalid; the message names the nearest valid command.
+        UsageError: the line is wrong; the message names the nearest valid command.
     """
     top, verbs = parser()
     words = list(argv)

@@ -1,8 +1,7 @@
 """The commands on a job's hosts: `frtop run -- COMMAND` and `frtop agent`.
 
-`frtop run` sets up the recorder and becomes the command. With `--record` it stays as the
-command's parent: in a container or a batch step everything ends with it, so it gives the
-agent time to write black boxes.
+`frtop run` sets up the recorder and becomes the command. With `--record` it stays as the command's
+parent: a container or a batch step ends with it, so it gives the agent time to write black boxes.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Result = TypeVar("Result")
 
 
 def run(options: argparse.Namespace) -> int:
-    """`frtop run`. Signals, terminal and exit status are the command's own."""
+    """`frtop run`; signals, terminal and exit status are the command's own."""
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise UsageError("nothing to run", "frtop run -- torchrun --nproc-per-node 8 train.py")
@@ -84,8 +83,7 @@ def run_agent(options: argparse.Namespace) -> int:
 def _record(named: str | None) -> Path | None:
     """The folder for black boxes, or None.
 
-    A folder given on the command line must work. One that a site sets for all jobs must not
-    keep this job from running.
+    A folder on the command line must work; one that a site sets must not keep the job from running.
     """
     wanted = named or os.environ.get(RECORD)
     if not wanted:
@@ -110,13 +108,13 @@ def _report_boxes(record: Path, known: frozenset[str], began_wall_ns: int) -> No
 
 
 def _say(text: str) -> None:
-    """Prints to stderr; a full disk there must neither keep the job from running nor end it."""
+    """Prints to stderr; a full disk must neither stop nor end the job."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 def _boxes(record: Path) -> frozenset[str]:
-    """Names of the boxes in a folder; none when its file system does not answer."""
+    """Names of boxes in a folder; none if its file system does not answer."""
     try:
         found = _within(_LIST_S, lambda: [path.name for path in record.glob(f"*{BOX_SUFFIX}")])
     except OSError:
@@ -125,7 +123,7 @@ def _boxes(record: Path) -> frozenset[str]:
 
 
 def _folder(wanted: str, named_by: str) -> Path:
-    """The absolute path of the folder, created if missing, after a test that it is writable."""
+    """The absolute path of the folder, which is created if missing, and writable."""
     try:
         return _within(_PROBE_S, lambda: _probe_folder(Path(wanted)))
     except (OSError, RuntimeError) as error:  # RuntimeError: no such home, or a loop of links

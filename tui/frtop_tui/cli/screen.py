@@ -1,7 +1,4 @@
-"""The commands with a screen: `frtop` and `frtop open`.
-
-The first shows a live job, the second a recorded one on the same screens.
-"""
+"""The commands with a screen: `frtop` shows a live job, `frtop open` a recorded one."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ def require_terminal(without: str) -> None:
     if isinstance(terminal, io.TextIOWrapper):
         terminal.reconfigure(errors="replace")  # a letter that it lacks keeps its one cell
     if 0 in os.get_terminal_size(sys.stderr.fileno()):
-        # Of a terminal that tells no size Textual and Rich assume two, and draw without an end.
+        # Without a size, Textual and Rich assume different ones, and draw without end.
         os.environ.setdefault("COLUMNS", "80")
         os.environ.setdefault("LINES", "24")
 

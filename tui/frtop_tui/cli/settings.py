@@ -1,6 +1,6 @@
-"""The table of settings, and where each value comes from.
+"""The table of settings, and the source of each value.
 
-The command line comes first, then the environment, then the file, then the default.
+The command line has priority, then the environment, then the file, then the default.
 """
 
 from __future__ import annotations
@@ -74,19 +74,19 @@ SETTINGS: Final[tuple[Setting, ...]] = (
 )  # fmt: skip
 HOSTS: Final = ("connect", "ssh")
 EVERYWHERE: Final = ("theme", "window", "folder", "auto-capture")
-"""Settings that verbs read which have no option for them."""
+"""Settings that verbs read even without an option for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingInUse:
-    """A value and where it comes from."""
+    """A value and its source."""
 
     value: Any
     origin: str
 
 
 class Settings:
-    """The values of environment and file; `given` puts the command line before them."""
+    """The values in environment and file."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -192,7 +192,7 @@ def fill(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
 
 
 def folder_of(options: argparse.Namespace) -> Path | None:
-    """The folder of files without a path; None: the current folder."""
+    """The folder for files without a path; None: the current one."""
     return Path(options.folder).expanduser() if getattr(options, "folder", "") else None
 
 
@@ -286,7 +286,7 @@ def read_config(path: Path, *, required: bool) -> tuple[CoreSettings, str] | Non
 
 
 def _text_of(path: Path) -> str:
-    """Its text, if only its owner and root may write it: it can name commands."""
+    """Its text. Only its owner and root may be able to write it, as it can name commands."""
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode):

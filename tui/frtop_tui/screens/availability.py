@@ -9,9 +9,9 @@ from frtop_tui.job.unprepared import without_recorder
 from frtop_tui.widgets.file_status import file_in_progress, short_path
 
 ASKS = ("inspect", "members", "save", "profile", "order")
-"""Actions that make a rank answer."""
+"""Actions that a rank has to answer."""
 LIVE_ONLY = (*ASKS, "take", "native", "capture", "export")
-"""Actions that ask agents, so that what they find is of now."""
+"""Actions that ask agents, which know only about now."""
 
 
 def action_name(action: str) -> str:
@@ -28,23 +28,18 @@ def why_unavailable(
     *,
     past: str = "",
 ) -> str:
-    """Why `action` cannot do anything with this frame; empty when it can.
+    """Why `action` can do nothing with this frame; "" if it can.
 
-    Args:
-        action: of a binding, with or without arguments.
-        frame: the frame on the screen.
-        host: the host of the rank in question, whose agent may refuse our key.
-        rank: the rank in question, which may have nothing that answers; None: any of them.
-        past: how far back the frame is, where it is one of the past.
+    `host` and `rank` are those that it would ask; `past` is how far back the frame is.
     """
     name = action_name(action)
     if past and name in LIVE_ONLY:
-        return f"This is {past} ago, and agents are asked about now: Z or :live goes there."
+        return f"Showing {past} ago, and agents know only about now. Z or :live returns to live."
     if name == "native" and frame.recorded is not None and rank is not None and has_native(rank):
         return ""  # those in the file are shown
     if frame.recorded is not None:
-        nothing_there = _without_recorder(frame, rank) if name == "tensors" else ""
-        return _when_recorded(name, frame) or nothing_there
+        no_recorder = _without_recorder(frame, rank) if name == "tensors" else ""
+        return _when_recorded(name, frame) or no_recorder
     return _when_live(name, frame, host, rank)
 
 
@@ -59,11 +54,11 @@ def _when_live(name: str, frame: Frame, host: str, rank: JudgedRank | None) -> s
 
 
 def _not_running(rank: JudgedRank | None) -> str:
-    """Why no tool may be attached to a rank's process; the agent looks at it again."""
+    """Why no tool may attach to a rank's process; the agent checks that again."""
     if rank is not None and rank.exit_info is not None:
         return "Its process has ended: there are no native stacks to take."
     if rank is not None and rank.state == "stopped":
-        return "Its process is stopped, and is left so: native stacks are of one that runs."
+        return "Its process is stopped, and stays so: native stacks need one that runs."
     return ""
 
 
@@ -89,8 +84,8 @@ def _when_recorded(name: str, frame: Frame) -> str:
         return f"This is already a {kind}, read from {short_path(frame.recorded.path)}."
     if name == "choose_job":
         if kind == "black box":
-            return "One job was read: `frtop open --job NAME` with the same files shows another."
-        holds = "A capture holds" if single else "Dumps and stacks are of"
+            return "frtop read one job: `frtop open --job NAME` with the same files shows another."
+        holds = "A capture holds" if single else "Dumps and stacks hold"
         return f"{holds} one job: `frtop open` shows other jobs from their own files."
     if name in ("pause", "past"):
         return f"Nothing changes here: {this}."

@@ -1,4 +1,4 @@
-"""The base classes of all screens: a frame comes down, messages go up."""
+"""The base classes of all screens: frames go down, messages go up."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class Preferences:
     """What the user has set."""
 
     window_s: float = 60.0
-    """Of statistics; 0: as far as rings reach."""
+    """The window of statistics; 0: as far as rings reach."""
     folder: Path | None = None
-    """Where files go; None: the current one."""
+    """Where files go; None: the current folder."""
 
 
 DEFAULTS: Final = Preferences()
 
 
 class FrameScreen(Screen[None]):
-    """A screen that draws frames, and posts what it must request for them."""
+    """A screen that draws frames, and posts the requests that they need."""
 
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - Textual declares it on the instance
         (0, "-narrow"),
@@ -67,7 +67,7 @@ class FrameScreen(Screen[None]):
     wants_trace: bool = False
     """Whether its frames carry the wait-for graph."""
     is_visited: ClassVar[bool] = True
-    """Whether back and forward lead to it; not to what is only opened over another screen."""
+    """Whether back and forward lead to it; they skip dialogs over another screen."""
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__()
@@ -75,10 +75,10 @@ class FrameScreen(Screen[None]):
         self.frame: Frame | None = None
         self.badge = ""
         self.news: Mapping[str, Any] = {}
-        """What came of orders, by feature."""
+        """Results of orders, by feature."""
         self.preferences = DEFAULTS
         self.past = ""
-        """How far back the frame is, where it is one of the past."""
+        """How far back the frame is; "" if it is live."""
         self.about: int | None = None
         """The `subject` of the screen from which this one was opened."""
 
@@ -93,43 +93,40 @@ class FrameScreen(Screen[None]):
         raise NotImplementedError
 
     def request(self, frame: Frame) -> None:
-        """Posts the requests that `frame` needs. The app calls it on every tick.
-
-        Keys that change what the screen shows call it, too; drawing never does.
-        """
+        """Posts the requests that `frame` needs, on ticks and after keys; drawing never asks."""
 
     def draw(self, frame: Frame) -> None:
-        """Gives the frame to the panes. Sends nothing."""
+        """Gives the frame to the panes, and sends nothing."""
         raise NotImplementedError
 
     def take_news(self) -> None:
-        """Takes from `news` what the screen shows, before it is drawn."""
+        """Takes what it shows from `news`, before it is drawn."""
 
     @property
     def watched_ranks(self) -> tuple[int, ...]:
-        """Ranks whose ops, stacks and process the source keeps fresh for this screen."""
+        """Ranks whose ops, stacks and process the source keeps up to date for this screen."""
         return ()
 
     @property
     def shown_hosts(self) -> tuple[str, ...]:
-        """Hosts whose gauges of the last minutes the source keeps fresh for this screen."""
+        """Hosts whose gauge histories the source keeps up to date for this screen."""
         return ()
 
     @property
     def orders(self) -> Mapping[type[Order], Order]:
-        """What the source follows while this screen is visible; then an order without ranks."""
+        """What the source follows while this screen is visible."""
         return {}
 
     @property
     def wanted_window(self) -> float | None:
-        """Seconds of which the source keeps statistics of all calls fresh; None: none."""
+        """The window, in seconds, of the statistics that this screen needs; None: it needs none."""
         return None
 
     @property
     def why_no_answer(self) -> str:
-        """Why no answer will be shown, "" where one may come."""
+        """Why no answer will be shown; "" if one may arrive."""
         if self.past:
-            return f"this is {self.past} ago, and nothing is asked: Z goes on"
+            return f"showing {self.past} ago, and asking nothing: Z returns to live"
         return "paused: answers are shown when Z resumes" if self.badge else ""
 
     @property
@@ -149,31 +146,31 @@ class FrameScreen(Screen[None]):
 
     @property
     def group_of_interest(self) -> Identifier | None:
-        """The group that matters most to the screen's rank."""
+        """The group that matters most for the screen's rank."""
         return None
 
     def action_open_view(self, name: str) -> None:
         self.post_message(OpenView(name))
 
     def shows_files(self, kind: str) -> bool:  # noqa: ARG002
-        """Whether a pane says what becomes of files of this kind, such as `tensors`."""
+        """Whether a pane shows the progress of files of this kind, such as `tensors`."""
         return False
 
     @property
     def of_interest(self) -> tuple[int, ...]:
-        """Ranks on which a screen's cursor is to start: its subject, then the culprits."""
+        """Ranks to start the cursor on: the subject of the screen below, then the culprits."""
         culprits = [r for one in self.frame.verdicts for r in one.culprits] if self.frame else []
         about = () if self.about is None else (self.about,)
         return tuple(dict.fromkeys((*about, *culprits)))
 
     def why_unavailable(self, action: str) -> str:
-        """Why this action cannot do anything now; empty when it can."""
+        """Why this action can do nothing now; "" if it can."""
         if self.frame is None:
             return ""
         return why_unavailable(action, self.frame, self.host, self.target, past=self.past)
 
     def check_available(self, action: str) -> bool:
-        """Whether an action can do anything now; if not, notifies the user of the reason."""
+        """Whether an action can do something now; if not, tells the user why."""
         reason = self.why_unavailable(action)
         if reason:
             self.app.clear_notifications()  # shown once, however often the key is pressed
@@ -181,7 +178,7 @@ class FrameScreen(Screen[None]):
         return not reason
 
     def crumbs(self) -> Line:
-        """The path of open screens; empty where the job's own line is shown instead."""
+        """The path of open screens; empty if the job's own line is shown instead."""
         names = [s.crumb for s in self.app.screen_stack if isinstance(s, FrameScreen) and s.crumb]
         return (*plain(" > ".join(names[:-1]) + " > ", "dim"), *plain(names[-1], "strong"))
 
@@ -193,13 +190,9 @@ class FrameScreen(Screen[None]):
         *,
         past: str = "",
     ) -> None:
-        """Draws a frame; the frame that is already on the screen costs nothing.
+        """Draws a frame; one that is already on the screen costs nothing.
 
-        Args:
-            frame: to draw.
-            badge: words for the head.
-            news: what came of orders, by feature; None: as before.
-            past: how far back the frame is, where it is one of the past.
+        `badge` are words for the headline; `news` None: as before; `past`: how far back it is.
         """
         news = news if news is not None else self.news
         same = frame is self.frame and news is self.news
@@ -211,7 +204,7 @@ class FrameScreen(Screen[None]):
         self.draw_all()
 
     def draw_all(self) -> None:
-        """Draws the current frame again, for example after a key changed the view."""
+        """Draws the current frame again, such as after a key."""
         if self.frame is None or not self.query(Headline):
             return
         try:
@@ -231,7 +224,7 @@ class FrameScreen(Screen[None]):
         self.draw_all()
 
     def on_screen_resume(self) -> None:
-        # The open screens have changed since, and a late refresh may have drawn it while closed.
+        # Open screens have changed, and a late refresh may have drawn it while it was closed.
         self.draw_all()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -249,7 +242,7 @@ class FrameScreen(Screen[None]):
             self.call_after_refresh(self.restore_focus)
 
     def restore_focus(self) -> None:
-        """Focuses the main pane: hidden panes lose the focus, and keys would go nowhere."""
+        """Focuses the main pane: a hidden pane loses the focus, and keys would get lost."""
         if self.focused is None and isinstance(self.AUTO_FOCUS, str):
             self.query(self.AUTO_FOCUS).first().focus()
 
@@ -261,7 +254,7 @@ class OneRankScreen(FrameScreen):
         super().__init__(marked)
         self.rank = rank
         self.known: JudgedRank | None = None
-        """The rank's last known state, also after the rank has left the frame."""
+        """The rank's last known state, even after it has left the frame."""
 
     @property
     def watched_ranks(self) -> tuple[int, ...]:

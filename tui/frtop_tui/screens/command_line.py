@@ -1,4 +1,4 @@
-"""The line in which a command is typed: Tab completes, up and down go through former ones."""
+"""The command line: Tab completes, up and down go through earlier commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frtop_tui.widgets.spans import Line, clip, plain
 
 
 class CommandHints(LineView, can_focus=False):
-    """What the line means, or why it cannot be carried out, and how it may go on."""
+    """What the line means, or why it is no command, and how it may go on."""
 
     def __init__(self) -> None:
         super().__init__(id="command-hints")
@@ -40,7 +40,7 @@ class CommandHints(LineView, can_focus=False):
 
 
 class CommandInput(Input):
-    """The field; its own keys come before those of the screen."""
+    """The field; its own keys have priority over those of the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "complete", "complete", tooltip="complete the word, or the next candidate",
@@ -129,7 +129,7 @@ class CommandLine(Vertical):
         self.query_one(CommandHints).show(self.completer(field.value), error)
 
     def refuse(self, error: str) -> None:
-        """Says why the line cannot be carried out; it stays to be mended."""
+        """Says why the line is no command; it stays, to be corrected."""
         self._show_hints(error)
 
     def on_input_changed(self, event: Input.Changed) -> None:

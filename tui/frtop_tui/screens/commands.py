@@ -1,7 +1,7 @@
 """The table of commands: keys, help, completion and docs/keys.md read it.
 
-A screen of the core is registered by one line of `VIEWS`, another command by one of `COMMANDS`.
-Those of features are in their modules `screens`.
+To add a screen of the core, add a line to `VIEWS`; for another command, one to `COMMANDS`. Features
+have theirs in their modules `screens`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _export(text: str, situation: CommandScope) -> Outcome:
 
 
 def unnamed_path(situation: CommandScope, suffix: str) -> Path:
-    """A path that nothing has, for a file that the user does not name.
+    """An unused path, for a file that the user does not name.
 
     Raises:
         CommandError: the current folder was deleted.
@@ -156,7 +156,7 @@ VIEWS: Final = tuple(
         (*_CORE, *(view for one in of_features() for view in one.views)), key=attrgetter("place")
     )
 )
-"""The overview is the first one: the others lie on top of it."""
+"""The overview is first: the others open on top of it."""
 
 
 _of_features: Final = [command for one in of_features() for command in one.commands]
@@ -167,7 +167,7 @@ COMMANDS: Final[tuple[TypedCommand, ...]] = (
     TypedCommand("lens", "ranks of the overview by lag, skew, ...", _lens, "NAME",
                  lambda _: LENSES),
     TypedCommand("host", "ranks of a host", _host, "NAME", host_names),
-    TypedCommand("filter", "ranks that match, as after /", _filter, "TEXT",
+    TypedCommand("filter", "ranks that match, like /", _filter, "TEXT",
             lambda _: ("rank:", "host:", "group:", *WORDS), key="/"),
     *(one.command for one in sorted(_of_features, key=attrgetter("place"))),
     TypedCommand("jobs", "list all jobs", lambda *_: Action("jobs"), key="J"),
@@ -177,7 +177,7 @@ COMMANDS: Final[tuple[TypedCommand, ...]] = (
             lambda _: FORMATS, key="E", needs="export"),
     TypedCommand("copy", "copy the verdict", lambda *_: Action("copy"), key="y"),
     TypedCommand("pause", "freeze the screen, or resume", lambda *_: Action("pause"), key="Z"),
-    TypedCommand("live", "from frames of the past to now", lambda *_: Action("live")),
+    TypedCommand("live", "from earlier frames back to live", lambda *_: Action("live")),
     TypedCommand("help", "all keys and a glossary", lambda *_: Action("help"), key="?"),
     TypedCommand("quit", "leave frtop", lambda *_: Action("quit"), key="q"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The `:` line without a terminal: which command a line names, and how Tab completes it. Pure."""
+"""The command line, without drawing: what a line means, and how Tab completes it. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import DEFAULTS, FrameScreen, Preferences
 
 MOST: Final = 200
-"""Candidates that are looked at: a job may have ten thousand ranks."""
+"""Candidates to look at: a job may have ten thousand ranks."""
 
 
 class CommandError(ValueError):
-    """A line is no command; the message names the word, and the nearest valid one."""
+    """A line is no command; the message names the wrong word and the nearest valid one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandScope:
-    """What commands may look at: the frame on the screen, and the marked ranks."""
+    """What commands may read: the frame on the screen, the marked ranks, the preferences."""
 
     frame: Frame
     marked: set[int]
@@ -39,11 +39,11 @@ class Action:
 
 
 Outcome = FrameScreen | Message | Action
-"""What a command leads to: a screen to open, a message for the application, or an action."""
+"""What a command does: open a screen, send a message, or run an action."""
 
 
 def nothing_to_name(_: CommandScope) -> Iterable[str]:
-    """Values of a command whose argument cannot be listed."""
+    """For a command whose argument has no list of values."""
     return ()
 
 
@@ -51,8 +51,8 @@ def nothing_to_name(_: CommandScope) -> Iterable[str]:
 class TypedCommand:
     """One command. `run` gets the text after its name, and raises `CommandError`.
 
-    `argument` names what may follow; in brackets where it may be left out. `values` lists it.
-    `key` does the same without an argument. `needs` is the action that may be unavailable.
+    `argument` names what may follow, in brackets if it is optional; `values` lists it. `key` does
+    the same without an argument. `needs` is the action that may be unavailable.
     """
 
     name: str
@@ -76,17 +76,17 @@ class TypedCommand:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What Tab makes of a line, the `candidates` for its last part, and what it means."""
+    """The completed line, the `candidates` for its last part, and what it means."""
 
     text: str
     candidates: tuple[str, ...] = ()
     hint: str = ""
     head: str = ""
-    """What stands before the candidates."""
+    """The line before the candidates."""
 
 
 def nearest(word: str, words: Collection[str]) -> str:
-    """`; did you mean rank?`, or some of those that there are."""
+    """`; did you mean rank?`, or some of the valid words."""
     near = get_close_matches(word, words, 1, cutoff=0.5)
     if near:
         return f"; did you mean {near[0]}?"
@@ -96,7 +96,7 @@ def nearest(word: str, words: Collection[str]) -> str:
 
 
 def find(word: str, commands: Sequence[TypedCommand]) -> TypedCommand:
-    """The command of this name, of this letter as its key, or the only one that begins so.
+    """The command with this name, this key, or this unique beginning.
 
     Raises:
         CommandError: there is none, or there are several.
@@ -115,10 +115,10 @@ def find(word: str, commands: Sequence[TypedCommand]) -> TypedCommand:
 
 
 def interpret(line: str, commands: Sequence[TypedCommand], situation: CommandScope) -> Outcome:
-    """What a line leads to.
+    """What a line does.
 
     Raises:
-        CommandError: it cannot be carried out; the message is for the user.
+        CommandError: it is no command; the message is for the user.
     """
     word, _, rest = line.strip().partition(" ")
     command = find(word, commands)
@@ -126,12 +126,12 @@ def interpret(line: str, commands: Sequence[TypedCommand], situation: CommandSco
     if rest and not command.argument:
         raise CommandError(f"{command.name} takes nothing after it")
     if not rest and command.argument and not command.argument.startswith("["):
-        raise CommandError(f"what is missing: {command.usage}")
+        raise CommandError(f"something is missing: {command.usage}")
     return command.run(rest, situation)
 
 
 def complete(line: str, commands: Sequence[TypedCommand], situation: CommandScope) -> Completion:
-    """Completes a line as far as all candidates agree."""
+    """The line, completed as far as all candidates agree."""
     name, space, rest = line.lstrip().partition(" ")
     if not space:
         found = [command for command in commands if command.name.startswith(name)]
@@ -164,7 +164,6 @@ def _common(typed: str, candidates: Sequence[str]) -> str:
 
 
 def rank_numbers(situation: CommandScope) -> Iterable[str]:
-    """The ranks of the frame."""
     return map(str, sorted(situation.frame.ranks))
 
 

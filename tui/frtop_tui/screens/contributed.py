@@ -1,7 +1,7 @@
 """What features add to the screens: views, commands, keys, messages and styles.
 
-A feature has a module `screens` with `SCREENS` in it. It may import all of the core's screens but
-`commands`, which reads this, and the application.
+A feature has a module `screens` with `SCREENS` in it. It may import the core's screens, except
+`commands` and the application, which import this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOBODY: Final = "No rank is known yet."
 
 
 class FeatureApp(App[None], inherit_bindings=False):
-    """What features know of the application."""
+    """The part of the application that features know."""
 
     source: Source
     marked: set[int]
@@ -56,7 +56,7 @@ class View:
     """What the command does with an argument."""
     values: Callable[[CommandScope], Iterable[str]] = nothing_to_name
     place: int = 1000
-    """Where lists of views have it."""
+    """Its place in lists of views."""
 
     @property
     def binding(self) -> Binding:
@@ -76,7 +76,7 @@ class View:
         )
 
     def outcome(self, text: str, situation: CommandScope) -> Outcome:
-        """Without an argument the same as its key."""
+        """Without an argument, the same as the key."""
         if text and self.run is not None:
             return self.run(text, situation)
         return Action(f"view('{self.name}')")
@@ -84,7 +84,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class PlacedCommand:
-    """A command that opens no view, and where lists of commands have it."""
+    """A command that opens no view, with its place in lists of commands."""
 
     place: int
     command: TypedCommand
@@ -92,9 +92,9 @@ class PlacedCommand:
 
 @dataclass(frozen=True, slots=True)
 class FeatureKey:
-    """A key on every screen, or with `on_ranks` where a rank is under the cursor.
+    """A key on every screen, or with `on_ranks` on those with a rank under the cursor.
 
-    Without an `action` it runs `press` with the application and the visible screen.
+    Without an `action` it calls `press` with the application and the visible screen.
     """
 
     key: str
@@ -106,7 +106,7 @@ class FeatureKey:
     id: str = ""
     on_ranks: bool = False
     comes_first: bool = False
-    """With `on_ranks`, whether the last line of a screen lists it before other views of a rank."""
+    """With `on_ranks`: the key line lists it before other views of a rank."""
 
     @property
     def binding(self) -> Binding:
@@ -133,7 +133,7 @@ class Screens:
     styles: tuple[str, ...] = ()
     """Files of `features/`."""
     remark: Callable[[Mapping[str, Any]], str] | None = None
-    """Of the source's news, a line below the verdict; "" for none."""
+    """Makes a line below the verdict from the source's news; "" for none."""
 
 
 @cache
@@ -143,7 +143,7 @@ def of_features() -> tuple[Screens, ...]:
 
 
 def rank_keys(*, first: bool = False) -> list[Binding]:
-    """Bindings of features where a rank is under the cursor: those that come first, or the rest."""
+    """Bindings of features for a rank under the cursor: those that are first, or the rest."""
     found = (one for screens in of_features() for one in screens.keys if one.on_ranks)
     return [one.binding for one in found if one.comes_first is first]
 
@@ -155,7 +155,7 @@ def common_keys() -> list[Binding]:
 
 
 def chosen_ranks(app: FeatureApp, screen: FrameScreen) -> tuple[int, ...]:
-    """The marked ranks, else the one under the cursor, else all; says so where there is none."""
+    """The marked ranks, else the one under the cursor, else all; notifies if there is none."""
     known = set(screen.frame.ranks) if screen.frame is not None else set()
     one = rank_of_screen(screen)
     ranks = tuple(sorted((app.marked or ({one} if one is not None else set()) or known) & known))
@@ -165,6 +165,6 @@ def chosen_ranks(app: FeatureApp, screen: FrameScreen) -> tuple[int, ...]:
 
 
 def rank_of_screen(screen: FrameScreen) -> int | None:
-    """The rank that a screen is about, or that is under its cursor."""
+    """The rank that a screen is about, or the one under its cursor."""
     one = getattr(screen, "rank", getattr(screen, "chosen", None))
     return one if isinstance(one, int) else None

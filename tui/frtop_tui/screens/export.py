@@ -1,4 +1,4 @@
-"""Asks for a format and a path, in which the job is then written."""
+"""Asks for a format and a path, and has the job written there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ class FormatList(LineView):
 
     @property
     def chosen(self) -> str:
-        """The name of the format at the cursor."""
         return _NAMES[min(self.cursor, len(_NAMES) - 1)]
 
     def content(self, width: int) -> Sequence[Line]:
@@ -46,11 +45,11 @@ class FormatList(LineView):
         ]
 
     def title(self) -> str:
-        """What the border says of the chosen format."""
+        """The border title for the chosen format."""
         return f"export as {self.chosen}{': a folder' if FORMATS[self.chosen].is_folder else ''}"
 
 
-HINT = "Names, paths and stacks of the job are in it. enter writes it; an existing file stays."
+HINT = "The file has names, paths and stacks of the job. enter writes it; an existing file stays."
 
 
 class ExportScreen(FrameScreen):
@@ -79,7 +78,7 @@ class ExportScreen(FrameScreen):
         self._propose(frame, formats.chosen)
 
     def _propose(self, frame: Frame, name: str) -> None:
-        """Fills in a path that nothing has, unless the user has typed another one."""
+        """Fills in an unused path, unless the user has typed one."""
         field = self.query_one(Input)
         if field.value != self._proposed or field.has_focus:
             return

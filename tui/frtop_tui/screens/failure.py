@@ -1,7 +1,7 @@
-"""Ends a program that has failed at once, with a traceback that can be read and reported.
+"""Ends a program that has failed at once, with a traceback that people can read and report.
 
-Textual 8.2 writes the values of all variables of each frame instead. A variable of ours may be a
-job of thousands of ranks: the program stood still for minutes, and the text filled the terminal.
+Textual 8.2 prints all variables of each frame. Ours may be jobs of thousands of ranks: that took
+minutes, and flooded the terminal.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from rich.text import Text
 from textual.app import App
 
 MOST_FRAMES: Final = 30
-"""Of the traceback, the innermost ones; a recursion has a thousand."""
+"""Innermost frames of the traceback; a recursion has a thousand."""
 NEXT_STEP: Final = (
-    "frtop has failed; the job is not touched. frtop diagnose and frtop capture work without the"
-    " screens.\n  next: report the lines above, they hold no data of the job but names of files"
+    "frtop has failed; the job is not affected. frtop diagnose and frtop capture work without the"
+    " screens.\n  next: report the lines above; of the job, they contain only file names"
 )
 
 
@@ -32,9 +32,9 @@ class ShortFailures(App[None], inherit_bindings=False):
 
 
 def failure_text(error: Exception) -> str:
-    """What is written when the program fails: frames, the error in short, the next step.
+    """Frames, the error in short, and the next step.
 
-    The text of the error may be of any length: a key that is missing may be a whole frame.
+    Errors may have any length: the missing key of a dictionary may be a whole frame.
     """
     frames = traceback.format_tb(error.__traceback__)[-MOST_FRAMES:]
     what = "".join(traceback.format_exception_only(error)).strip()

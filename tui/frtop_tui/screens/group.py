@@ -27,7 +27,7 @@ from frtop_tui.widgets.spans import Line, join, plain
 
 
 class GroupScreen(FrameScreen):
-    """`n` and `p` go to the other groups that were chosen with it, such as all `tp:*`."""
+    """`n` and `p` go to the groups chosen with it, such as all `tp:*`."""
 
     AUTO_FOCUS = "#members"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -84,7 +84,7 @@ class GroupScreen(FrameScreen):
         view = next((one for one in frame.groups if identifier(one.key) == wanted), None)
         facts, table = self.query_one(GroupFactsPane), self.query_one(MemberTable)
         if view is None:
-            facts.empty = "this group is in the job no more: its members have destroyed it"
+            facts.empty = "the job no longer has this group: its members have destroyed it"
             facts.show(() if self.view is None else facts.facts)
             return
         self.view = view
@@ -96,7 +96,7 @@ class GroupScreen(FrameScreen):
         table.show_members(frame, view, found, arrivals)
 
     def _mesh_in(self, frame: Frame) -> Mesh | NoMesh:
-        """The mesh, found again only when groups have come or gone."""
+        """The mesh; searched again only if the groups have changed."""
         keys = tuple([group.key for group in frame.groups])
         if keys != self._mesh_of:
             self._mesh_of, self._mesh = keys, find_mesh(frame.groups)
@@ -113,7 +113,9 @@ class GroupScreen(FrameScreen):
 
     def why_unavailable(self, action: str) -> str:
         if action_name(action) == "neighbour" and len(self.keys) < 2:
-            return "No other group was chosen with it: on the overview, enter on a line with *."
+            return (
+                "No other group was chosen with it: on the overview, press enter on a line with *."
+            )
         return super().why_unavailable(action)
 
     def action_neighbour(self, by: int) -> None:

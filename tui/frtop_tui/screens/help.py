@@ -23,7 +23,7 @@ GLOSSARY = {
     "no progress": "same op, same stack, no CPU time and no I/O between two snapshots",
     "#8812": "the op's number in its group; `~#8812`: not counted from the group's creation",
     "pending": "issued and not complete; `blocked`: a thread cannot continue without it",
-    "beat": "the recorder's heartbeat, several per second",
+    "heartbeat": "the recorder's sign of life, several per second",
     "reporting": "ranks whose agent reports; a rank that is unreachable is never called healthy",
     "+1 other job": "another job is running here; J lists it, `frtop --job NAME` starts with it",
     "last op": "in the list of jobs: when a rank last issued an op; other jobs get no verdict",
@@ -71,9 +71,9 @@ def _section(binding: ActiveBinding) -> str:
 def key_rows(
     bindings: Iterable[ActiveBinding], why_unavailable: Callable[[str], str] = lambda _: ""
 ) -> list[KeyRow]:
-    """One row per action, section by section. Bindings without an id are Textual's own.
+    """One row per action, section by section; bindings without an id are Textual's own.
 
-    The description of an unavailable action is in brackets, followed by the reason.
+    An unavailable action is in brackets, followed by the reason.
     """
     rows: dict[str, tuple[list[str], str, str]] = {}
     ours = [
@@ -81,7 +81,7 @@ def key_rows(
         for active in bindings
         if active.enabled and active.binding.id
     ]
-    # The keys of the last line come first.
+    # The keys of the key line are first.
     for section, binding in sorted(
         ours, key=lambda pair: (SECTIONS.index(pair[0]), not pair[1].show)
     ):

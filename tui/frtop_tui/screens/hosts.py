@@ -16,7 +16,7 @@ from frtop_tui.widgets.host_table import HostRow, HostTable
 
 
 def host_filter(row: HostRow) -> str:
-    """The filter for a host's ranks, by rank where the name has filter syntax in it."""
+    """The filter for a host's ranks: by rank if its name contains filter syntax."""
     name = row.host.name
     plain = not set(name) & set(" [],!")
     return f"host:{name}" if plain or not row.ranks else f"rank:{fold(row.ranks)}"
@@ -46,7 +46,7 @@ class HostsScreen(FrameScreen):
         ranks = (frame.ranks.get(rank) for rank in self.of_interest)
         first = next((rank.host for rank in ranks if rank is not None), "")
         if any(host.state != "reporting" for host in frame.hosts):
-            first = ""  # a host that does not report goes first: what it hides is not known
+            first = ""  # hosts that do not report stay first: nobody knows what they hide
         self.query_one(HostTable).show_hosts(frame, first)
         self.draw_host()
 
@@ -55,7 +55,7 @@ class HostsScreen(FrameScreen):
         return self.query_one(HostTable).visible_hosts if self.query(HostTable) else ()
 
     def action_unfold(self) -> None:
-        """Gives the host under the cursor most of the screen, or the table."""
+        """Gives most of the screen to the host under the cursor, or to the table."""
         self.toggle_class("-unfolded")
         self.call_after_refresh(self.draw_all)
 

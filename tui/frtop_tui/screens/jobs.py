@@ -26,10 +26,7 @@ class JobsScreen(FrameScreen):
         yield JobTable()
 
     def why_unavailable(self, action: str) -> str:
-        """Adds `enter`, which shows another job here: a recorded frame has only one.
-
-        On other screens the same action opens a rank.
-        """
+        """Here `enter` shows another job, and a recorded frame has only one."""
         return super().why_unavailable("choose_job" if action == "choose" else action)
 
     def draw(self, frame: Frame) -> None:

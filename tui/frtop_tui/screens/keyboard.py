@@ -1,8 +1,8 @@
 """Handles keys one at a time, so that keys typed ahead reach the screen that opens.
 
-Textual gives every key to the widget that has the focus at that moment, and runs its
-action some messages later. In a burst (a paste, a slow connection) the keys after `/` would
-go to the table instead of the filter. Here a key waits until the one before is handled.
+Textual gives a key to the widget that has the focus at that moment, and runs its action some
+messages later. In a burst (a paste, a slow connection) the keys after `/` would go to the table
+instead of the filter. Here a key waits until the one before it is handled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IMMEDIATE: Final = ("ctrl+c",)
 
 
 class KeyHandled(Message):
-    """Takes the same way as a key: when it reaches the app, the key has been handled."""
+    """Takes the same path as a key: when it reaches the app, the key has been handled."""
 
     def __init__(self, serial: int, rounds: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The key that makes a rank stand still: it acts when it is pressed twice."""
+"""The key that makes a rank stand still: it acts when pressed twice."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
 
 AGAIN_S: Final = 10.0
-"""How long a first press holds: as long as its sentence is shown."""
+"""A first press counts as long as its notification is shown."""
 LOST_S: Final = 25.0
-"""After this no response is expected: the source gives up earlier, and says so."""
+"""No response arrives after this: the source gives up earlier, and says so."""
 
 
 class NativeKey:
-    """Which press of a rank's key this is, and whether its stacks are under way."""
+    """Counts presses, and knows whether stacks are being taken."""
 
     def __init__(self) -> None:
         self._pressed_s = self._asked_s = 0.0
         self.waiting = False
         self._before: wire.NativeStacksResponse | None = None
-        """The response there was at the time of asking: any other one is new."""
+        """The response at the time of asking: any other is new."""
 
     def press(self, rank: JudgedRank) -> bool:
-        """Whether the stacks are to be taken now; never while they are under way."""
+        """Whether to take stacks now; never while some are being taken."""
         if self.waiting:
             return False
         now_s = time.monotonic()
@@ -36,7 +36,7 @@ class NativeKey:
         return True
 
     def arrived(self, rank: JudgedRank) -> bool:
-        """Whether what was asked for is there now, or is not expected any more; true once."""
+        """Whether the response has arrived, or is no longer expected; true once."""
         lost = time.monotonic() - self._asked_s > LOST_S
         if not self.waiting or (rank.native is self._before and not lost):
             return False
@@ -44,5 +44,5 @@ class NativeKey:
         return True
 
     def forget(self) -> None:
-        """Goes to another rank: what was asked of this one is not waited for any more."""
+        """For another rank: no longer waits for this one's response."""
         self._pressed_s, self.waiting, self._before = 0.0, False, None

@@ -24,11 +24,11 @@ from frtop_tui.screens.contributed import FeatureApp
 from frtop_tui.screens.visits import Visits
 
 MOST_FORMER: Final = 50
-"""Commands that up and down go through."""
+"""Earlier commands that up and down go through."""
 
 
 class NavigatedApp(FeatureApp, inherit_bindings=False):
-    """An application that remembers the screens that were visited, and runs commands."""
+    """An application that remembers visited screens, and runs commands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class NavigatedApp(FeatureApp, inherit_bindings=False):
         return [s for s in self.screen_stack if isinstance(s, FrameScreen) and s.is_visited]
 
     async def _visited(self) -> None:
-        """Remembers the open screens: they live on when they are closed, with their cursors."""
+        """Remembers the open screens: they keep their cursors after they are closed."""
         for screen in self.path[1:]:
             if not self.is_screen_installed(screen):
                 self._installed += 1
@@ -69,7 +69,7 @@ class NavigatedApp(FeatureApp, inherit_bindings=False):
         await self._visited()
 
     async def _push(self, screen: FrameScreen, about: int | None = None) -> None:
-        """Opens a screen; `about`: the rank that is looked at, where not on the visible screen."""
+        """Opens a screen about a rank, by default the visible screen's."""
         below = self.screen
         if about is None and isinstance(below, FrameScreen):
             about = below.subject
@@ -97,7 +97,7 @@ class NavigatedApp(FeatureApp, inherit_bindings=False):
             await self.pop_screen()
 
     async def action_history(self, by: int) -> None:
-        """Goes back or forward through the screens that were visited."""
+        """Goes back or forward through visited screens."""
         path = self.visits.step(by)
         if path is None:
             where = "before" if by < 0 else "after"
@@ -120,13 +120,13 @@ class NavigatedApp(FeatureApp, inherit_bindings=False):
 
     @property
     def situation(self) -> CommandScope | None:
-        """What commands may look at; None before there is a frame."""
+        """What commands may read; None before the first frame."""
         screen = self.screen
         frame = screen.frame if isinstance(screen, FrameScreen) else None
         return None if frame is None else CommandScope(frame, self.marked, self.preferences)
 
     async def action_command(self, begin: str = "") -> None:
-        """Opens the line for a command, above the keys; it may begin with something."""
+        """Opens the command line above the keys, with `begin` in it."""
         screen, situation = self.screen, self.situation
         if situation is None or screen.query(CommandLine):
             return
@@ -147,7 +147,7 @@ class NavigatedApp(FeatureApp, inherit_bindings=False):
         await self._close_line()
 
     async def on_command_line_entered(self, event: CommandLine.Entered) -> None:
-        """Runs a command; a line that is none stays, with the reason."""
+        """Runs a command; a wrong line stays, with the reason."""
         screen, situation, text = self.screen, self.situation, event.text.strip()
         if situation is None or not isinstance(screen, FrameScreen) or not text:
             await self._close_line()

@@ -44,7 +44,7 @@ class OpeningApp(NavigatedApp, inherit_bindings=False):
                 await handler(self, event)
 
     async def action_feature(self, name: str) -> None:
-        """Does what a feature's key of this name does."""
+        """Runs the feature's key of this name."""
         screen = self.screen
         keys = (key for screens in of_features() for key in screens.keys if key.name == name)
         press = next((key.press for key in keys), None)

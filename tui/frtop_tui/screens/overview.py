@@ -34,7 +34,7 @@ class Legend(LineView, can_focus=False):
         self.frame: Frame | None = None
         self.rank: int | None = None
         self.lens: LensView | None = None
-        """What the letters show, where that is not states."""
+        """What the letters show; None: states."""
 
     def content(self, width: int) -> Sequence[Line]:
         frame = self.frame
@@ -84,7 +84,7 @@ class Overview(FrameScreen):
     def __init__(self, marked: set[int]) -> None:
         super().__init__(marked)
         self._last_culprits: tuple[object, ...] = ()
-        """Job and culprits for which the cursor was moved."""
+        """Job and culprits that the cursor last moved to."""
 
     def panes(self) -> ComposeResult:
         yield VerdictPanel()
@@ -114,7 +114,7 @@ class Overview(FrameScreen):
         self.draw_legend()
 
     def _remarks(self) -> str:
-        """What features have to say below the verdict, of now only."""
+        """What features say below the verdict, for live frames only."""
         if self.past or not self.news:
             return ""
         found = (one.remark(self.news) for one in of_features() if one.remark is not None)

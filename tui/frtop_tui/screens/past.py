@@ -1,4 +1,4 @@
-"""Shows frames of the past: freezes the screen, and steps through what was received."""
+"""Shows earlier frames: freezes the screen, and steps through what was received."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class PastApp(App[None], inherit_bindings=False):
         super().__init__()
         self.received = ReceivedFrames()
         self._stepped = False
-        """Whether the shown frame was stepped to; a pause lets agents be asked."""
+        """Whether the user stepped to the shown frame; a pause still asks agents."""
 
     def tick(self) -> None:
         """Draws the visible screen."""
         raise NotImplementedError
 
     def shown(self, newest: Frame) -> tuple[Frame, str, str]:
-        """The frame to draw, the words in the head, and how far back it is if it was stepped to."""
+        """The frame to draw, words for the headline, and how far back the user has stepped."""
         frame = self.received.shown
         if frame is None:
             return newest, "", ""
@@ -36,17 +36,17 @@ class PastApp(App[None], inherit_bindings=False):
 
     @property
     def in_past(self) -> bool:
-        """Whether nothing is to be asked for the frame on the screen."""
+        """Whether the frame on the screen is an earlier one, for which nothing is asked."""
         return self.received.shown is not None and self._stepped
 
     def action_past(self, by: int) -> None:
-        """Steps to the frame before or after the shown one; after the last one to the live one."""
+        """Steps to the frame before or after the shown one; after the last one, to the live one."""
         screen = self.screen
         if not isinstance(screen, FrameScreen) or not screen.check_available("past"):
             return
         received = self.received
         if by < 0 and not received.back():
-            what = "the first that was kept" if len(received) > 1 else "the only one so far"
+            what = "the oldest one kept" if len(received) > 1 else "the only one so far"
             self.notify(f"Nothing earlier: this frame is {what}.", timeout=4)
         elif by > 0 and not received.forward():
             self.notify("Nothing later: this is the live frame.", timeout=4)

@@ -67,7 +67,7 @@ def relevant_group(frame: Frame, rank: JudgedRank) -> str:
 
 
 def group_of_op(frame: Frame, rank: JudgedRank) -> GroupKey | None:
-    """The group of the op that a rank is blocked in, else where it is late, else of its last op."""
+    """The group of the op that a rank is blocked in, else one it is late in, else its last one."""
     op = rank.blocked_on
     number = op.group if op is not None else 0
     if not rank.groups.get(number):
@@ -92,7 +92,7 @@ def relevant_key(frame: Frame, rank: JudgedRank) -> Identifier | None:
 
 
 class Banner(LineView, can_focus=False):
-    """What matters most about the rank; hidden when there is nothing."""
+    """What matters most about the rank; hidden if there is nothing."""
 
     def __init__(self, number: int) -> None:
         super().__init__(id="banner")
@@ -193,7 +193,7 @@ class RankScreen(OneRankScreen):
             self.draw_all()
 
     def action_native(self) -> None:
-        """The first press says what it costs, and shows those that are there; the second acts."""
+        """The first press says what it costs, and shows old stacks; the second takes new ones."""
         frame, rank, pane = self.frame, self.known, self.query_one(StackPane)
         if frame is None or rank is None or not self.check_available("native"):
             return

@@ -1,7 +1,6 @@
-"""The frames that were received, up to a bound: what `[` and `]` step through. Pure.
+"""The last frames received, which `[` and `]` step through. Pure.
 
-At most one frame a second is kept, and each that says something new: another health, another
-verdict. Frames share the ranks that did not change.
+It keeps one frame a second, and each with another health or verdict. Frames share unchanged ranks.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from frtop_tui.job.naming import same_job
 MOST: Final = 300
 """Frames: five minutes where nothing happens."""
 MOST_RANKS: Final = 100_000
-"""In all frames together, so of large jobs fewer frames are kept. Measured at 4,096 ranks: 0.4 MB a
-frame where one rank in ten has news, 2.7 MB where all have."""
+"""In all frames together: large jobs have fewer frames. Measured at 4,096 ranks: 0.4 MB a frame if
+one rank in ten has news, 2.7 MB if all have."""
 APART_NS: Final = 1_000_000_000
 REACH_NS: Final = 120_000_000_000
-"""So far back frames reach at least where nothing happens: of large jobs they are further apart."""
+"""Frames reach back at least this far if nothing happens: in large jobs they are further apart."""
 
 
 class ReceivedFrames:
-    """The newest frame, and those before it. `shown` is the one of the past on the screen."""
+    """The newest frame and those before it; `shown` is the earlier one on the screen, if any."""
 
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque()
@@ -33,7 +32,7 @@ class ReceivedFrames:
         return len(self._frames)
 
     def take(self, frame: Frame) -> None:
-        """Keeps a frame. One of another job drops all before it."""
+        """Keeps a frame; one of another job drops all before it."""
         frames = self._frames
         if frames and frames[-1] is frame:
             return
@@ -53,7 +52,7 @@ class ReceivedFrames:
         return self._frames[-1]
 
     def back(self) -> bool:
-        """Goes to the frame before the shown one; False where there is none."""
+        """Goes to the frame before the shown one; False if there is none."""
         at_ns = (self.shown or self.newest).now_ns
         older = [frame for frame in self._frames if frame.now_ns < at_ns]
         if older:
@@ -61,16 +60,16 @@ class ReceivedFrames:
         return bool(older)
 
     def forward(self) -> bool:
-        """Goes to the frame after the shown one, after the last one to now; False when there."""
+        """Goes to the next frame, after the last one to live; False if already there."""
         if self.shown is None:
             return False
         newer = [frame for frame in self._frames if frame.now_ns > self.shown.now_ns]
-        # The last one is now: standing there would be a pause.
+        # The last one is live: staying on it would be a pause.
         self.shown = newer[0] if len(newer) > 1 else None
         return True
 
     def position(self) -> tuple[int, int]:
-        """Which of how many frames is shown, from 1 on."""
+        """The number of the shown frame, from 1, and how many there are."""
         at_ns = (self.shown or self.newest).now_ns
         return sum(frame.now_ns <= at_ns for frame in self._frames) or 1, len(self._frames)
 
@@ -82,7 +81,7 @@ class ReceivedFrames:
 
 
 def _is_between(before: Frame, frame: Frame, after: Frame, apart_ns: int) -> bool:
-    """Whether a frame says nothing that the one shortly before it has not said."""
+    """Whether a frame says nothing new after the one shortly before it."""
     return after.now_ns - before.now_ns <= apart_ns and _says(before) == _says(frame)
 
 

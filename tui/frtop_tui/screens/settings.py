@@ -22,14 +22,14 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, shorten_ranks
 
 MOST_VALUES: Final = 64
-"""Of one setting; a value for each of thousands of ranks says only that."""
+"""Values of one setting: nobody reads a value for each of a thousand ranks."""
 NAME: Final = 30
-"""Cells of a name; longer ones get more of them where the line is long."""
+"""Cells of a name; more in long lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A line: of a value with the ranks that have it, or of a name, or a sentence."""
+    """A line: a value with its ranks, or a name, or a sentence."""
 
     name: str
     value: str = ""
@@ -38,7 +38,7 @@ class SettingRow:
 
 
 def setting_rows(views: Iterable[JudgedRank]) -> list[SettingRow]:
-    """What differs and should not, what hides ops of devices, then all the rest."""
+    """What differs and should not, what hides device ops, then all the rest."""
     known = list(views)
     found = environment(known)
     rows: list[SettingRow] = []
@@ -68,7 +68,7 @@ def setting_rows(views: Iterable[JudgedRank]) -> list[SettingRow]:
 
 
 def _in_the_way(views: Iterable[JudgedRank]) -> list[SettingRow]:
-    """Settings that hide what ops do on devices, with the ranks that have them."""
+    """Settings that hide what ops do on devices, with their ranks."""
     sentences: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for view in views:
         for one in settings_of_rank(view):

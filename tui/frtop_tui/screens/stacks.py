@@ -16,7 +16,7 @@ from frtop_tui.screens.messages import Do
 from frtop_tui.widgets.stack_tree import StackTree
 
 STILL_NS: Final = 10_000_000_000
-"""Without new stacks for this long, those that are missing are not expected any more."""
+"""If no stacks arrive for this long, the missing ones are given up."""
 
 
 class StacksScreen(FrameScreen):
@@ -32,17 +32,17 @@ class StacksScreen(FrameScreen):
     def __init__(self, marked: set[int]) -> None:
         super().__init__(marked)
         self.only = frozenset(marked)
-        """Ranks marked when the screen opened; later marks do not change what it shows."""
+        """Ranks marked when the screen opened; later marks do not change the screen."""
         self._requested = False
         self._asked: dict[int, int] = {}
-        """By rank whose stacks are being taken: when those were taken that it had before."""
-        self._came = self._came_ns = 0  # how many came, and when the last ones did
+        """When each rank's previous stacks were taken, for those being taken now."""
+        self._arrived = self._arrived_ns = 0  # how many, and when the last ones did
 
     def panes(self) -> ComposeResult:
         yield StackTree()
 
     def shown_ranks(self, frame: Frame) -> list[int]:
-        """The marked ranks, else all ranks of the job, also those that never reported."""
+        """The marked ranks, else all ranks of the job, with those that never reported."""
         if self.only:
             return sorted(self.only)
         world = frame.job.world_size if frame.job else 0
@@ -68,17 +68,17 @@ class StacksScreen(FrameScreen):
             tree.entitle(f"stacks of {subject}: {count}{rest}")
 
     def _progress(self, frame: Frame) -> str:
-        """How many of the stacks that were asked for are there; "" when no more are expected."""
+        """How many stacks have arrived; "" if no more are expected."""
         views = [view for view in map(frame.ranks.get, self._asked) if view and not view.exit_info]
-        came = sum(view.stacks_taken_ns != self._asked[view.rank] for view in views)
-        if came != self._came:
-            self._came, self._came_ns = came, frame.now_ns
-        if came == len(views) or frame.now_ns - self._came_ns >= STILL_NS:
+        arrived = sum(view.stacks_taken_ns != self._asked[view.rank] for view in views)
+        if arrived != self._arrived:
+            self._arrived, self._arrived_ns = arrived, frame.now_ns
+        if arrived == len(views) or frame.now_ns - self._arrived_ns >= STILL_NS:
             self._asked.clear()
             return ""
         if self.why_no_answer:
             return f"; {self.why_no_answer}"
-        return f"; taking: {came:,} of {len(views):,}"
+        return f"; taking: {arrived:,} of {len(views):,}"
 
     def action_take(self) -> None:
         if self.frame is not None and self.check_available("take"):
@@ -88,5 +88,5 @@ class StacksScreen(FrameScreen):
         ranks = [number for number in self.shown_ranks(frame) if number in frame.ranks]
         if ranks:
             self._asked = {rank: frame.ranks[rank].stacks_taken_ns for rank in ranks}
-            self._came, self._came_ns = 0, frame.now_ns
+            self._arrived, self._arrived_ns = 0, frame.now_ns
             self.post_message(Do(wire.SnapshotRequest(), ranks))

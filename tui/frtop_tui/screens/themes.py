@@ -1,6 +1,6 @@
-"""The themes of `appearance`: their colours, and how an application takes one.
+"""The colours of the themes in `appearance`.
 
-Colour never carries information alone, so that `plain` says the same as the others.
+No information is in colours alone, so `plain` says the same as the others.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class ThemedApp(App[None], inherit_bindings=False):
             self.register_theme(defined)
 
     def use_theme(self, name: str) -> None:
-        """Draws in one of the themes; `plain` is the terminal's own colours, left out."""
+        """Draws in one of the themes; `plain` is `ansi` without its colours."""
         self.theme = "ansi" if name == "plain" else name
-        # Textual shows greys where NO_COLOR is set, and looks at nothing else.
+        # Textual shows greys if NO_COLOR is set, and checks nothing else.
         self.no_color = name == "plain"
         filters = [f for f in self._filters if not isinstance(f, Monochrome | NoColor)]
         self._filters = [*filters, *([NoColor()] if self.no_color else [])]

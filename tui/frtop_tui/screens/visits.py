@@ -1,4 +1,4 @@
-"""The screens that were visited, for going back and forward as in a browser. Pure."""
+"""Visited screens, to go back and forward as in a browser. Pure."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item")
 MOST: Final = 16
-"""Paths that are remembered; a screen stays in memory while it is in one of them."""
+"""Remembered paths; a screen stays in memory while it is in one of them."""
 
 
 class Visits(Generic[Item]):
-    """Paths of open screens, one after the other, and the one that is on the terminal."""
+    """Paths of open screens, and the one on the terminal."""
 
     def __init__(self) -> None:
         self._paths: list[tuple[Item, ...]] = []
         self._index = -1
 
     def visit(self, path: Sequence[Item]) -> list[Item]:
-        """Remembers a path; those that were gone back from are dropped.
-
-        Returns:
-            The screens that no remembered path has any more.
-        """
+        """Remembers a path, drops those ahead of it, and returns screens without a path."""
         new = tuple(path)
         if self._index >= 0 and self._paths[self._index] == new:
             return []
@@ -34,7 +30,7 @@ class Visits(Generic[Item]):
         return list(gone.values())
 
     def step(self, by: int) -> tuple[Item, ...] | None:
-        """Goes `by` paths forward, or back; None where there is none."""
+        """Goes `by` paths forward, or back; None if there is none."""
         index = self._index + by
         if not 0 <= index < len(self._paths):
             return None

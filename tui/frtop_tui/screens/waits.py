@@ -15,7 +15,7 @@ from frtop_tui.widgets.wait_tree_pane import WaitsNote, WaitTreePane
 
 
 class WaitsScreen(FrameScreen):
-    """Asks for the graph while it is open: frames carry it only then."""
+    """Asks for the graph while it is open: only then frames have it."""
 
     AUTO_FOCUS = "#waits"
     crumb = "waits"

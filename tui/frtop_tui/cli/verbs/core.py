@@ -18,8 +18,8 @@ STATUSES: Final = """exit status of diagnose:
   0  healthy, and all ranks reported
   3  hung, dead, or a collective mismatch
   5  held up or slow
-  4  undecided: it is not known yet whether a wait is unusual, a straggler
-     is only suspected, or too few ranks reported
+  4  undecided: a wait may still be usual, a straggler is only suspected,
+     or too few ranks reported
   2  invalid command line
   1  any other error
 """
@@ -49,8 +49,8 @@ def _diagnose(verbs: Verbs[Parser]) -> None:
     diagnose.add_argument(
         "--explain",
         action="store_true",
-        help="also print how the verdict was found: who is blocked and how that is known, who"
-        " waits for whom, who is left out, and why it is confirmed or not",
+        help="also print how frtop found the verdict: which ranks are blocked, who waits for whom,"
+        " which ranks are left out, and why it is confirmed or not",
     )
     add_wait(diagnose, "a verdict")
     diagnose.set_defaults(run=command("cli.diagnose"))
@@ -60,7 +60,7 @@ def _open(verbs: Verbs[Parser]) -> None:
     opened = verbs.add_parser(
         "open",
         help="show a recorded job: a capture, or a folder of black boxes or dumps",
-        description="Shows a recorded job on the same screens. Needs no network and no torch.",
+        description="Shows a recorded job on the same screens, without network and torch.",
     )
     add_files(
         opened,
@@ -79,8 +79,8 @@ def _jobs(verbs: Verbs[Parser]) -> None:
     jobs = verbs.add_parser(
         "jobs",
         help="list all jobs, with or without the recorder",
-        description="Lists the jobs on the hosts, what to type for each, and what is in the way of"
-        " seeing it. Exit status 0 with jobs, 1 without.",
+        description="Lists the jobs on the hosts, what to type for each, and what keeps frtop from"
+        " seeing all of it. Exit status 0 with jobs, 1 without.",
     )
     add_hosts(jobs)
     jobs.add_argument("--json", action="store_true", help="print a JSON document")
@@ -93,8 +93,8 @@ def _capture(verbs: Verbs[Parser]) -> None:
         "capture",
         help="write everything known about a job to one file, for `frtop open`",
         description="Collects everything known, waits up to 10 s for a verdict, and writes a file. "
-        "After one ^C it writes what it has by then. The exit status is 0 when the file is "
-        "written, whatever the state of the job; `frtop diagnose FILE` reports that.",
+        "After one ^C it writes what has arrived. The exit status is 0 if the file is written, "
+        "whatever the state of the job; `frtop diagnose FILE` reports that.",
     )
     add_connection(capture)
     capture.add_argument("-o", "--output", metavar="FILE",
@@ -109,7 +109,7 @@ def _export(verbs: Verbs[Parser]) -> None:
         "export",
         help="write a report, a trace, stacks or a table for people and other programs",
         description="Writes what is known of a live job, or what captures, black boxes, dumps and"
-        " stacks hold, in a format for people or other programs. The exit status is 0 when it is"
+        " stacks hold, in a format for people or other programs. The exit status is 0 if it is"
         " written, whatever the state of the job.",
         epilog="formats:\n" + "".join(f"  {n:15} {one.summary}\n" for n, one in FORMATS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -138,14 +138,14 @@ def _stacks(verbs: Verbs[Parser]) -> None:
         "stacks",
         help="print the stacks of ranks, with --native also frames of C and C++",
         description="Prints the Python stacks of all ranks as one tree, or all threads of named "
-        "ranks. No rank stops for that. With --native each named rank stands still, one after the "
-        "other, for about 0.7 s and at most 5 s.",
+        "ranks; no rank stops. With --native the named ranks stand still one after the other, each "
+        "for about 0.7 s and at most 5 s.",
     )
     add_connection(stacks)
     stacks.add_argument("--rank", type=rank, nargs="+", metavar="N",
                         help="global ranks (default: all, merged)")  # fmt: skip
     stacks.add_argument("--native", action="store_true",
-                        help="also frames of C and C++; the named ranks stand still meanwhile"
+                        help="also C and C++ frames; the named ranks stand still meanwhile"
                         )  # fmt: skip
     stacks.add_argument("--yes", action="store_true",
                         help="accept that a rank stands still, and do not ask")  # fmt: skip
@@ -157,16 +157,16 @@ def _run(verbs: Verbs[Parser]) -> None:
     run = verbs.add_parser(
         "run",
         help="start a job with the recorder: frtop run -- torchrun ...",
-        description="Runs the command with the recorder. The job's code need not change, and "
-        "its environment need not contain frtop.",
+        description="Runs the command with the recorder. The job's code does not change, and its "
+        "environment does not need frtop.",
     )
     run.add_argument("--record", metavar="DIR",
                      help="write a black box for `frtop open` to DIR when a rank dies"
                      )  # fmt: skip
     run.add_argument("--device-tensors", action="store_true",
-                     help="allow tensors on NVIDIA GPUs to be read: at its first op there, each "
-                     "rank makes a stream and 4 MiB of pinned memory, for which the driver may "
-                     "wait for the device"
+                     help="allow frtop to read tensors on NVIDIA GPUs: at its first op there, each "
+                     "rank makes a stream and 4 MiB of pinned memory; the driver may wait for the "
+                     "device for that"
                      )  # fmt: skip
     run.add_argument("--phases", action="store_true",
                      help="record when forwards and backwards of DDP and FSDP2 begin and end on "
@@ -186,7 +186,7 @@ def _agent(verbs: Verbs[Parser]) -> None:
     agent = verbs.add_parser("agent", help="run this host's agent in the foreground")
     agent.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: all)")
     agent.add_argument("--read-only", action="store_true",
-                       help="refuse all requests to the ranks, whatever key asks"
+                       help="refuse all requests to the ranks, whichever key asks"
                        )  # fmt: skip
     agent.set_defaults(run=command("cli.run", "run_agent"))
 
@@ -206,7 +206,7 @@ def _demo(verbs: Verbs[Parser]) -> None:
     demo.add_argument("--fault", choices=(*FAULTS, *SLOW), default="stall", metavar="NAME",
                       help="what goes wrong (default: stall)")  # fmt: skip
     demo.add_argument("--unprepared", action="store_true",
-                      help="start the job without the recorder, as a job that nobody prepared"
+                      help="start the job without the recorder"
                       )  # fmt: skip
     demo.add_argument("--headless", action="store_true",
                       help="print progress and the verdict instead of the screen; "
@@ -218,11 +218,11 @@ def _key(verbs: Verbs[Parser]) -> None:
     key = verbs.add_parser(
         "key",
         help="show and change who may look at this user's jobs",
-        description="Without an action, shows our public key, whom we admit and whom we trust.",
+        description="Without an action, shows our public key and the keys that we admit and trust.",
     )
     key.set_defaults(run=command("cli.key"), act="show")
     acts = key.add_subparsers(metavar="ACTION", parser_class=Parser)
-    show = acts.add_parser("show", help="show our public key, whom we admit and whom we trust")
+    show = acts.add_parser("show", help="show our public key and the keys that we admit and trust")
     show.set_defaults(act="show")
     make = acts.add_parser("make", help="make our key now (otherwise the agent of rank 0 does)")
     make.set_defaults(act="make")
@@ -244,7 +244,7 @@ def _key(verbs: Verbs[Parser]) -> None:
 def _config(verbs: Verbs[Parser]) -> None:
     config = verbs.add_parser(
         "config",
-        help="show the settings in use, and where each comes from",
+        help="show the settings in use, and the source of each",
         description="Prints every setting with its value and its source: the command line, the"
         " environment, the configuration file, or frtop's default. Options that follow count as"
         " they would for the screen. docs/configuration.md describes the file.",

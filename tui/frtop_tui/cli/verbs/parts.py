@@ -56,8 +56,8 @@ Verbs = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name
 class Verb(NamedTuple):
     """A verb, or some that are listed together.
 
-    `place` is where `frtop --help` lists it. Tens are families: 10 show a job or write it, 20 run
-    without a person, 30 ask ranks something, 40 are about frtop itself, 50 start something.
+    `place` orders `frtop --help`: 10 show a job or write it, 20 run without a person, 30 ask ranks,
+    40 are about frtop itself, 50 start something.
     """
 
     place: int
@@ -67,7 +67,7 @@ class Verb(NamedTuple):
 class BesideRun(NamedTuple):
     """What a feature can start beside the job of `frtop run`.
 
-    `add` adds its options; `start` returns what to say of it, "" for nothing.
+    `add` adds its options; `start` starts it, and returns what to tell the user, "" for nothing.
     """
 
     add: Callable[[Parser], None]
@@ -75,12 +75,7 @@ class BesideRun(NamedTuple):
 
 
 def command(name: str, function: str = "run") -> Callable[[argparse.Namespace], int]:
-    """A function of a command's module, imported when it is called.
-
-    Args:
-        name: of the module: `cli.stacks`, `features.profile.command`.
-        function: its name there.
-    """
+    """A function of a module such as `cli.stacks`, which is imported when it is called."""
 
     def run(options: argparse.Namespace) -> int:
         module = importlib.import_module(f"frtop_tui.{name}")
