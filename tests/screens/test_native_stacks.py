@@ -56,7 +56,7 @@ async def test_a_press_counts_for_its_rank_only() -> None:
         await app.press("N")
         assert app.source.taken_native == [38]
         await app.press("p")
-        await app.wait_for(lambda: "being taken" not in app.text())
+        await app.wait_for(lambda: "taking them" not in app.text())
 
 
 async def test_why_there_are_none_is_shown() -> None:
@@ -69,7 +69,7 @@ async def test_why_there_are_none_is_shown() -> None:
 async def test_a_lost_response_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async with driven(scenes.hung(), size=SIZE) as app:
         await app.press("enter", "N", "N")
-        await app.sees("being taken")
+        await app.sees("taking them")
         monkeypatch.setattr(native_key, "LOST_S", 0.0)
         await app.give(with_native(None))
         await app.sees("no native stacks yet; N takes them")

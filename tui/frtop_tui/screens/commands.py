@@ -69,7 +69,7 @@ def _group(text: str, situation: CommandScope) -> Outcome:
     found = exact or [g.key for g in situation.frame.groups if g.label.startswith(text)]
     if not found:
         raise CommandError(f"no group {text}{nearest(text, names)}")
-    return OpenGroup(found)
+    return OpenGroup(tuple(found))
 
 
 def _lens(text: str, _: CommandScope) -> Outcome:

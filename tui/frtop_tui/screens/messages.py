@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def open_ranks(ranks: Collection[int]) -> Message:
 class OpenGroup(Message):
     """Open the screen of the first of these groups; `n` and `p` go to the others."""
 
-    keys: Sequence[GroupKey]
+    keys: tuple[GroupKey, ...]
 
 
 @dataclass(eq=False)

@@ -141,7 +141,7 @@ class Overview(FrameScreen):
             self.post_message(OpenRank(sender.chosen.rank))
         elif isinstance(sender, GroupPanel) and sender.chosen is not None:
             groups = sorted(sender.chosen.groups, key=lambda group: group.members)
-            self.post_message(OpenGroup([group.key for group in groups]))
+            self.post_message(OpenGroup(tuple(group.key for group in groups)))
 
     @property
     def chosen(self) -> int | None:

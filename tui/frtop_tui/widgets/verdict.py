@@ -66,10 +66,9 @@ def panel_lines(frame: Frame, width: int, numbers: str = "") -> list[Line]:
 def note_lines(frame: Frame, width: int) -> list[Line]:
     """Notes on hosts, coverage and ranks: they limit what the verdict can know."""
     silent = [
-        WordLine(host.name, why, "warn" if host.problem else "dim")
+        WordLine(host.name, why_silent(host), "warn" if host.problem else "dim")
         for host in frame.hosts
-        if host.problem or host.state == "connecting"
-        if host.problem != frame.problem and (why := why_silent(host))
+        if (host.problem != frame.problem if host.problem else host.state == "connecting")
     ]
     return [
         *word_rows(silent, width, tone="strong"),
