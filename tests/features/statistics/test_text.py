@@ -14,10 +14,10 @@ from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.errors import FrtopError
 from frtop_tui.features.statistics import command as statistics
+from frtop_tui.features.statistics.comparison_words import comparison_lines
 from frtop_tui.files import capture
 from frtop_tui.statistics.limits import limits_of
 from frtop_tui.statistics.wanted import StatisticsWanted
-from frtop_tui.text.comparison_text import comparison_lines
 from job_statistics.captures import write
 from job_statistics.ranks import MS
 

@@ -9,6 +9,8 @@ import signal
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -44,8 +46,7 @@ def run(options: argparse.Namespace) -> int:
     fault = FAULTS[options.fault]
     if not options.headless:
         require_terminal("frtop demo --headless")
-    signal.signal(signal.SIGTERM, _interrupt)  # the job must be ended then, too
-    signal.signal(signal.SIGHUP, _interrupt)
+    _end_with_the_job()
     with DemoJob(fault, prepared=not options.unprepared) as job:
         os.environ.update(job.environment())
         how = ", without the recorder" if options.unprepared else ""
@@ -56,14 +57,8 @@ def run(options: argparse.Namespace) -> int:
         job.start()
         if options.unprepared and (problem := start_agent()) is not None:
             raise NoAgent(problem.text, problem.next)
-        source = LiveSource(job=job.run_id)
-        try:
+        with _closing(LiveSource(job=job.run_id)) as source:
             return _headless(job, source) if options.headless else _screen(job, source)
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)  # the cleanup takes seconds
-            source.close()
-            _print("ending the job")
 
 
 def _run_scripted(options: argparse.Namespace) -> int:
@@ -76,21 +71,33 @@ def _run_scripted(options: argparse.Namespace) -> int:
         raise UsageError(f"{what} needs a real job", "leave out --ranks")
     if not options.headless:
         require_terminal("frtop demo --ranks N --headless")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    _end_with_the_job()
     with ScriptedJob(options.ranks, options.fault) as job:
         _print(f"starting the agents of {options.ranks:,} scripted ranks; no torch, no training")
-        source = LiveSource(agents=job.start())
-        try:
+        with _closing(LiveSource(agents=job.start())) as source:
             if options.headless:
                 return _scripted_headless(job, source)
             from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
 
             return run_app(source, auto_capture=False)
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)
-            source.close()
+
+
+def _end_with_the_job() -> None:
+    """Makes signals interrupt, so that the job is ended, too."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+
+
+@contextmanager
+def _closing(source: LiveSource) -> Iterator[LiveSource]:
+    """Closes the source at the end, without interruption: ending the job takes seconds."""
+    try:
+        yield source
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        source.close()
+        _print("ending the job")
 
 
 def _scripted_headless(job: ScriptedJob, source: LiveSource) -> int:
@@ -110,7 +117,11 @@ def _scripted_headless(job: ScriptedJob, source: LiveSource) -> int:
     if script.fault == "mismatch":  # its sides are parties; here one rank is alone
         named |= {side[0] for one in frame.verdicts for side in one.parties if len(side) == 1}
     right = named == ({script.culprit} if verdicts_wanted else set())
-    _print("the verdict is right" if right else f"the verdict is wrong: rank {script.culprit}")
+    return _say(right, f"rank {script.culprit}")
+
+
+def _say(right: bool, expected: str) -> int:
+    _print("the verdict is right" if right else f"the verdict is wrong: {expected}")
     return 0 if right else 1
 
 
@@ -127,8 +138,7 @@ def _headless(job: DemoJob, source: LiveSource) -> int:
     frame = _wait_for_verdict(job, source)
     print("\n".join(text(frame)), flush=True)
     right = job.fault.explained_by(frame.verdicts, prepared=job.prepared)
-    _print("the verdict is right" if right else f"the verdict is wrong: {job.fault.summary}")
-    return 0 if right else 1
+    return _say(right, job.fault.summary)
 
 
 def _wait_for_ranks(job: DemoJob, source: LiveSource) -> None:

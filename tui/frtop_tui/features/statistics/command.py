@@ -15,6 +15,8 @@ from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.features.statistics.comparison_words import comparison_document, comparison_lines
+from frtop_tui.features.statistics.regression_words import STATUS, check_document, check_lines
 from frtop_tui.files.loader import open_paths
 from frtop_tui.job.naming import GroupKey, listed
 from frtop_tui.registry import contributions
@@ -22,9 +24,7 @@ from frtop_tui.statistics.limits import Limit
 from frtop_tui.statistics.of_frame import without_overlap
 from frtop_tui.statistics.regression import Check, checked, overall
 from frtop_tui.statistics.wanted import StatisticsWanted
-from frtop_tui.text.comparison_text import comparison_document, comparison_lines
 from frtop_tui.text.module_words import module_document, module_lines
-from frtop_tui.text.regression_text import STATUS, check_document, check_lines
 from frtop_tui.text.statistics_table import statistics_document, statistics_lines
 
 ANSWER_S: Final = 20.0

@@ -123,9 +123,4 @@ def comparison_document(before: Frame, after: Frame) -> dict[str, Any]:
 
 
 def _measured(one: Measured) -> dict[str, Any]:
-    return {
-        "before_ns": one.before_ns,
-        "after_ns": one.after_ns,
-        "noise_ns": one.noise_ns,
-        "change": one.change,
-    }
+    return {name: getattr(one, name) for name in ("before_ns", "after_ns", "noise_ns", "change")}
