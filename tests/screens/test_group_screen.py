@@ -74,7 +74,7 @@ async def test_groups_that_share_a_line_are_gone_through_with_n_and_p() -> None:
         await app.sees("tp:7", "8 of 8 alike")
         await app.press("slash")
         assert isinstance(app.screen, RanksScreen)
-        assert app.screen.filter_text == "rank:56-63"
+        assert app.screen.view.filter_text == "rank:56-63"
 
 
 async def test_a_group_without_others_alike_says_why_there_is_no_next_one() -> None:
@@ -146,7 +146,7 @@ async def test_the_waits_are_a_tree_whose_root_is_the_culprit() -> None:
         await app.sees("14 wait")
         await app.press("down", "enter")
         assert isinstance(app.screen, RanksScreen)
-        assert app.screen.filter_text == "rank:0-3,6-15"
+        assert app.screen.view.filter_text == "rank:0-3,6-15"
 
 
 async def test_a_deadlock_says_where_it_closes() -> None:
@@ -251,7 +251,7 @@ async def test_settings_that_differ_are_listed_by_value_with_their_ranks() -> No
         await app.sees("TORCH_NCCL_ASYNC_ERROR_HANDLING 3")
         await app.press("down", "down", "enter")
         assert isinstance(app.screen, RanksScreen)
-        assert app.screen.filter_text == "rank:3,9"
+        assert app.screen.view.filter_text == "rank:3,9"
 
 
 async def test_the_usual_wait_stands_beside_the_age() -> None:

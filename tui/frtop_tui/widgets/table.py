@@ -46,6 +46,12 @@ class Column(Generic[RowT]):
     """Where long texts are cut."""
 
 
+def neighbour(titles: Sequence[str], title: str, by: int) -> str:
+    """The title beside this one; the last is followed by the first."""
+    index = titles.index(title) if title in titles else 0
+    return titles[(index + by) % len(titles)]
+
+
 class LineTable(LineView, Generic[RowT]):
     """Rows below a fixed line of titles; the cursor is on line 1 or below."""
 

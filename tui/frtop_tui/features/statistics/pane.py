@@ -23,7 +23,7 @@ from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import duration, local_clock, window
 from frtop_tui.statistics.by_group import SampledByGroup
 from frtop_tui.text.statistics_words import labels_of, waiting_words
-from frtop_tui.widgets.table import Column
+from frtop_tui.widgets.table import Column, neighbour
 
 DEFAULT_SORT = {"rank": "others waited"}
 
@@ -158,9 +158,7 @@ class StatisticsView:
         self.grouping = GROUPINGS[index % len(GROUPINGS)]
 
     def sort_by_neighbour(self, titles: Sequence[str], by: int) -> None:
-        """Sorts by the column beside the current one."""
-        index = titles.index(self.sort) if self.sort in titles else 0
-        self.sorts[self.grouping] = titles[(index + by) % len(titles)]
+        self.sorts[self.grouping] = neighbour(titles, self.sort, by)
 
     def mark(self) -> bool:
         """Compares with what is shown now, or with nothing; False where nothing is shown."""

@@ -16,8 +16,8 @@ from frtop_tui.features.statistics.rows import StatisticsRow
 from frtop_tui.features.statistics.table import CallStatisticsTable, RankStatisticsTable, RowRest
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, counted, live_duration
-from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenTimeline
+from frtop_tui.screens.filtered import FilteredScreen
+from frtop_tui.screens.messages import OpenRank, OpenTimeline, open_ranks
 from frtop_tui.statistics.step_table import StepRow, step_rows
 from frtop_tui.text.statistics_table import step_cell
 from frtop_tui.text.statistics_words import (
@@ -83,14 +83,13 @@ class StepPane(LineView, can_focus=False):
         return () if self._of is None else step_lines(self._rows, width)
 
 
-class StatisticsScreen(FrameScreen):
+class StatisticsScreen(FilteredScreen):
     """Wants statistics while it is open; `m` marks those that the next ones are compared with."""
 
     AUTO_FOCUS = "#calls"
     crumb = "statistics"
+    view: StatisticsView
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "clear_or_back", "back", tooltip="clear the filter, then back",
-                id="back"),
         Binding("v", "grouping", "by", tooltip="by line, op, group or rank", id="view.grouping"),
         Binding("space", "unfold", "groups",
                 tooltip="the groups of the row, or only those that differ", id="row.unfold"),
@@ -102,12 +101,6 @@ class StatisticsScreen(FrameScreen):
                 id="mark.baseline"),
         Binding("slash", "filter", "filter", tooltip="words of line, op and group; ! negates",
                 id="filter"),
-        Binding("less_than_sign", "sort(-1)", "sort", tooltip="by the previous column",
-                id="sort.before"),
-        Binding("greater_than_sign", "sort(1)", "sort", show=False, tooltip="by the next column",
-                id="sort.next"),
-        Binding("I", "reverse", "reverse", show=False, tooltip="reverse the order",
-                id="sort.reverse"),
     ]  # fmt: skip
 
     def __init__(self, marked: set[int], window_s: float | None = None) -> None:
@@ -235,44 +228,7 @@ class StatisticsScreen(FrameScreen):
 
     def action_baseline(self) -> None:
         if not self.view.mark():
-            self.app.notify("Nothing to compare with: no statistics have come yet.", timeout=4)
-        self.draw_all()
-
-    def action_filter(self) -> None:
-        field = self.query_one("#filter", Input)
-        field.display = True
-        # `focus()` acts some messages later; the next key must reach the field.
-        self.set_focus(field)
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        self.view.filter_text = event.value.strip()
-        self.draw_all()
-
-    def on_input_submitted(self) -> None:
-        self.leave_input()
-
-    def leave_input(self) -> None:
-        """Focuses the rows; an empty filter line is hidden."""
-        self.query_one("#filter").display = bool(self.view.filter_text)
-        self.set_focus(self.table)
-
-    async def action_clear_or_back(self) -> None:
-        field = self.query_one("#filter", Input)
-        if self.view.filter_text or field.has_focus:
-            field.value = self.view.filter_text = ""
-            self.leave_input()
-            self.draw_all()
-        else:
-            await self.run_action("app.back")
-
-    def action_sort(self, by: int) -> None:
-        """Sorts by the neighbouring visible column."""
-        titles = [column.title for column, _ in self.table.visible_columns(self.table.room)]
-        self.view.sort_by_neighbour(titles, by)
-        self.draw_all()
-
-    def action_reverse(self) -> None:
-        self.view.reverse = not self.view.reverse
+            self.app.notify("Nothing to compare with: no statistics have arrived yet.", timeout=4)
         self.draw_all()
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
@@ -281,10 +237,7 @@ class StatisticsScreen(FrameScreen):
             self.post_message(OpenRank(table.chosen.rank))
         elif isinstance(table, CallStatisticsTable) and table.chosen is not None:
             target = self.view.target(table.chosen)
-            if isinstance(target, int):
-                self.post_message(OpenRank(target))
-            else:
-                self.post_message(OpenRanks(f"rank:{fold(sorted(target))}"))
+            self.post_message(open_ranks([target] if isinstance(target, int) else target))
 
 
 def scope_parts(frame: Frame, statistics: JobStatistics, no_answer: str) -> Iterator[Line]:
