@@ -26,7 +26,7 @@ def test_diagnose_prints_verdict_and_time_of_a_capture(
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("llama-70b: HUNG for 4m12s; 64 of 64 ranks reporting")
     assert said[1].startswith("capture of 20")
-    assert said[1].endswith(f": {hang}; all ages are as of then")
+    assert said[1].endswith(f": {hang}; all ages are as of that time")
     assert said[2] == "note  rank 5 did not answer"
     assert any("/data/shard-0412" in line for line in said)
 

@@ -1,4 +1,4 @@
-"""Files that commands write: whether they can be written, progress, and what is said at the end."""
+"""Files that commands write: checks, progress, and the lines at the end."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def require_ranks(frame: Frame) -> None:
 
 
 def await_frame(source: Source, is_ready: Callable[[Frame], bool], seconds: float) -> Frame:
-    """The first frame that is ready, or the last one after so many seconds."""
+    """The first frame that is ready, or the last one after that many seconds."""
     end = time.monotonic() + seconds
     while True:
         frame = source.frame()

@@ -133,10 +133,9 @@ def _attribute(name: str) -> str:
 
 
 def in_use(options: argparse.Namespace, settings: Settings) -> dict[str, SettingInUse]:
-    """All settings that these options have or may take, by key, the command line first.
+    """All settings by key, the command line first.
 
-    Hosts of the command line are meant instead of all others, and so are files, a process and a
-    user.
+    Hosts, files, a process or a user on the command line replace hosts from elsewhere.
     """
     found: dict[str, SettingInUse] = {}
     named = any(getattr(options, dest, None) for dest in (*HOSTS, "paths", "pid", "user"))
@@ -154,9 +153,9 @@ def in_use(options: argparse.Namespace, settings: Settings) -> dict[str, Setting
 
 
 def _settle(found: dict[str, SettingInUse]) -> None:
-    """Ways to hosts that no host needs are left out: they would be refused as misplaced.
+    """Leaves out ways to hosts that no host needs: they would be refused as misplaced.
 
-    The hosts that a nearer place names are meant, not both: those of a variable, not of the file.
+    If a variable and the file both name hosts, the variable wins.
     """
     connect, ssh = found["connect"], found["ssh"]
     if connect.value and ssh.value and OPTION not in (connect.origin, ssh.origin):

@@ -55,7 +55,7 @@ def _require_consent_possible(options: argparse.Namespace, wanted: Sequence[int]
     if not options.yes and not can_ask():
         raise UsageError(
             "--native makes ranks stand still, and there is no terminal to ask on",
-            "add --yes if that is meant",
+            "add --yes to accept that",
         )
 
 

@@ -93,8 +93,8 @@ def cut_runs(strip: Strip, x: int, spans: Sequence[tuple[int, int]], row: int,
              colors: ColorSystem) -> list[Run] | None:  # fmt: skip
     """The runs of a strip that begins in column `x` (from 0), within spans of columns.
 
-    Cutting strips would make two or three objects with seven caches each for every span. None where
-    cells cannot be cut so: characters of two cells, links, control codes.
+    Cutting strips would make two or three objects with seven caches each for every span. None for
+    what cannot be cut by cells: wide characters, links, control codes.
     """
     found: list[Run] = []
     for text, style, control in strip:
@@ -137,7 +137,7 @@ class CompactUpdate(CompositorUpdate):
         return shortened(self._cropped(console)) if runs is None else written(runs)
 
     def _runs(self, console: Console) -> list[Run] | None:
-        """What changes on the terminal; None where that needs strips that are cropped."""
+        """What changes on the terminal; None if strips must be cropped for that."""
         update, found = self.update, list[Run]()
         colors = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001 - as Strip does
         lines: dict[int, list[tuple[int, int]]] = {}

@@ -114,7 +114,7 @@ def _function(rank: JudgedRank) -> str:
 
 
 def describe_activity_and_line(rank: JudgedRank, now_ns: int, reasons: Mapping[int, Why]) -> str:
-    """`describe_activity` with the line of code, where that has no column of its own."""
+    """`describe_activity` with the line of code, for places without a column for it."""
     line = "" if rank.blocked_on is not None else source_line(rank)
     return "  ".join(filter(None, (describe_activity(rank, now_ns, reasons), line)))
 

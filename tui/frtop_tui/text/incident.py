@@ -36,6 +36,7 @@ from frtop_tui.text.merged_stacks import MergedStacks, branches, merge_frame
 from frtop_tui.text.notes import host_facts, recorded_lines, unreachable_hosts
 from frtop_tui.text.plain import title_line
 from frtop_tui.text.rank_states import URGENCY
+from frtop_tui.text.rank_words import number_in
 from frtop_tui.text.statistics_table import HEAD, STEP_HEAD, call_cells, step_cells
 from frtop_tui.text.statistics_words import clock_words, coverage_words, window_words
 from frtop_tui.text.verdict import verdict_text
@@ -95,7 +96,7 @@ def _origin(frame: Frame) -> list[str]:
     if recorded:
         return recorded
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(frame.wall_ns / 1e9))
-    return [f"live, {when}; all ages are as of then"]
+    return [f"live, {when}; all ages are as of this time"]
 
 
 def _ranks(frame: Frame) -> Ranks:
@@ -144,7 +145,7 @@ def _groups(frame: Frame) -> Iterable[tuple[str, ...]]:
             group.label,
             group.backend,
             group.key.ranks,
-            f"{'' if group.exact else '~'}#{group.number}" if group.number else "",
+            number_in(group, group.number) if group.number else "",
             fold(group.late),
             fold(group.waiting),
         )

@@ -83,7 +83,7 @@ def _table(rows: Sequence[ListedJob]) -> list[str]:
 
 
 def _calls(rows: Sequence[ListedJob], room: int) -> list[str]:
-    """What to type, where that leaves the name some room; else it gets a line of its own."""
+    """What to type, if that leaves room for the name; "": it gets a line of its own."""
     calls = [typed(row.call) for row in rows]
     return [call if len(call) <= room - 12 else "" for call in calls]
 

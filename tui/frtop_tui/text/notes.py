@@ -29,7 +29,7 @@ def recorded_lines(frame: Frame) -> list[str]:
     when = local_time(recorded.wall_ns)
     by = f" by {recorded.by}" if recorded.by else ""
     ages = any(view.evidence.has_ages for view in frame.ranks.values())
-    then = "; all ages are as of then" if ages or not frame.ranks else ""
+    then = "; all ages are as of that time" if ages or not frame.ranks else ""
     return [
         f"{recorded.kind} of {when}{by}: {recorded.path}{then}",
         *(f"note  {note}" for note in recorded.notes),

@@ -6,6 +6,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
+from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import group_label
 from frtop_tui.job.units import counted
 
@@ -39,6 +40,11 @@ def op_kind(op: wire.Op) -> str:
 def op_number(op: wire.Op) -> str:
     """`#8812`, the op's number in its group; empty for an op without a number."""
     return "" if op.pseudo or (not op.number and not op.group) else f"#{op.number}"
+
+
+def number_in(group: GroupView, number: int) -> str:
+    """`#8812`, `~#8812` if members do not count from the group's creation, or `no op yet`."""
+    return f"{'' if group.exact else '~'}#{number}" if number > 0 else "no op yet"
 
 
 def op_group(rank: JudgedRank, op: wire.Op) -> str:

@@ -61,7 +61,7 @@ def memory_cell(gauges: HostGauges | None) -> Span:
 
 
 def memory_used(values: Mapping[str, int]) -> int | None:
-    """Permille of a host's memory that is not available, None where that is not known."""
+    """Permille of a host's memory that is in use; None if unknown."""
     total, left = values.get("mem_total"), values.get("mem_available")
     return None if not total or left is None else 1000 * (total - left) // total
 

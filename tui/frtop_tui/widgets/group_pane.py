@@ -20,7 +20,7 @@ from frtop_tui.job.units import counted, duration, how_often, live_duration, tim
 from frtop_tui.text.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.text.lines import WordLine
 from frtop_tui.text.rank_states import LETTERS
-from frtop_tui.text.rank_words import op_kind
+from frtop_tui.text.rank_words import number_in, op_kind
 from frtop_tui.widgets.grid_layout import natural_key
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, plain, word_rows
@@ -58,14 +58,14 @@ def front_facts(view: GroupView, members: Sequence[Member[JudgedRank]]) -> list[
             continue
         lag = furthest - number
         late = lag > 0 and view.exact
-        words = f"{_number(view, number):<10} {len(ranks):>6,}"
+        words = f"{number_in(view, number):<10} {len(ranks):>6,}"
         label = "issued" if not lag else f"{lag:,} behind" if view.exact else ""
         rows.append(WordLine(label, words, "late" if late else "", fold(ranks)))
     completed = by_number([(member.number, member.completed) for member in members])
     if [number for number, _ in completed] == [None]:
         return [*rows, WordLine("completed", "not recorded", "dim")]
     for index, (number, ranks) in enumerate(_some(completed)):
-        words = _number(view, number) if number is not None else "not known"
+        words = number_in(view, number) if number is not None else "not known"
         label = "completed" if not index else ""
         rows.append(WordLine(label, f"{words:<10} {len(ranks):>6,}", "dim", fold(ranks)))
     return rows
@@ -80,12 +80,6 @@ def _some(
     middle = fronts[1 : len(fronts) - MOST_NUMBERS + 2]
     between = tuple(sorted(rank for _, ranks in middle for rank in ranks))
     return [fronts[0], (middle[0][0], between), *fronts[len(fronts) - MOST_NUMBERS + 2 :]]
-
-
-def _number(view: GroupView, number: int) -> str:
-    if not number:
-        return "no op yet"
-    return f"{'' if view.exact else '~'}#{number}"
 
 
 def _host_facts(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[WordLine]:
@@ -104,7 +98,7 @@ def _host_facts(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[
     ordered = sorted(alike)
     for low, high in ordered[:MOST_HOSTS]:
         label = "" if rows else "hosts"
-        span = _number(view, low) if low == high else f"{_number(view, low)} to #{high}"
+        span = number_in(view, low) if low == high else f"{number_in(view, low)} to #{high}"
         where = folded_hosts(tuple(sorted(alike[low, high])))
         tone = "late" if low < furthest and view.exact else ""
         rows.append(WordLine(label, f"{span:<17} {where}", tone))
@@ -144,7 +138,7 @@ def mesh_words(view: GroupView, mesh: Mesh) -> str:
 def _last_op(view: GroupView, now_ns: int) -> list[WordLine]:
     op = view.last
     assert op is not None
-    parts = [f"{op_kind(op)} {_number(view, view.number)}"]
+    parts = [f"{op_kind(op)} {number_in(view, view.number)}"]
     if op.site is not None:
         parts.append(site_name(op.site))
     parts += filter(None, [issuer_text(op.issuer)])

@@ -15,7 +15,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.units import duration
-from frtop_tui.text.rank_words import op_kind
+from frtop_tui.text.rank_words import number_in, op_kind
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 
@@ -122,7 +122,7 @@ def group_line(row: GroupSummary, label_width: int, width: int, now_ns: int) -> 
     if row.p2p:
         number, kind = f"{row.p2p} p2p", "send/recv"
     else:
-        number = f"{'' if group.exact else '~'}#{furthest}" if furthest > 0 else "no op yet"
+        number = number_in(group, furthest)
         last = group.last if len(row.groups) == 1 else None
         # Without a recorder, only the number of a completed op is known.
         kind = op_kind(last) if last is not None and (last.signature or last.sequence) else ""

@@ -120,7 +120,7 @@ def recording_line(recorded: Recorded, width: int) -> Line:
     """`CAPTURE of 2026-11-20 03:02 by alice@laptop · not live`, as wide as the screen."""
     by = f" by {recorded.by}" if recorded.by else ""
     source = f"{recorded.kind.upper()} of {local_time(recorded.wall_ns)}{by}"
-    words = f" {source} · not live, ages as of then"
+    words = f" {source} · not live, ages as of that time"
     room = width - len(words) - 3
     path = short_path(recorded.path)
     return ((fit(f"{words} · {path}" if len(path) <= room else words, width), "cursor"),)

@@ -77,9 +77,9 @@ class LineTable(LineView, Generic[RowT]):
 
         Args:
             rows: all of them.
-            same: equal for a row now and before: the cursor follows its row. On the first line it
-                stays where it is, and shows whatever comes first.
-            sticks: the cursor follows its row from the first line, too.
+            same: equal for a row now and before, so that the cursor follows it. On the first line
+                the cursor stays, to show the row that is first.
+            sticks: it follows its row from the first line, too.
         """
         chosen = self.chosen if same is not None and (self.cursor > 1 or sticks) else None
         self.rows = rows
