@@ -34,20 +34,22 @@ def newest(gpu: wire.Gpu, **changes: object) -> wire.Gpu:
 
 def test_all_figures_are_one_line(rank: JudgedRank) -> None:
     assert lines(rank, H200) == [
-        "GPU 3 · 100 % busy · 96 of 700 W · a kernel spins · 33.3 GB of 149 GB · 1980 MHz · H200"
+        "GPU 3 · a kernel spins · 100 % busy · 1,980 MHz · 96 of 700 W · 33.3 GB of 149 GB · H200"
     ]
 
 
 def test_of_a_rank_that_moves_nobody_says_that_a_kernel_waits(rank: JudgedRank) -> None:
     (line,) = lines(replace(rank, state="moving"), H200)
-    assert "96 of 700 W · at little power · 33.3 GB" in line
+    assert line.startswith("GPU 3 · at little power · 100 % busy")
 
 
 def test_a_working_gpu_that_others_use_too_and_that_is_slowed_down(rank: JudgedRank) -> None:
     gpu = newest(replace(H200, processes=3), power_mw=690_000, throttle=0x44)
     (line,) = lines(rank, gpu)
-    assert line.startswith("GPU 3 · 100 % busy · 690 of 700 W · shared by 3 processes · 33.3 GB of")
-    assert line.endswith("1980 MHz · slowed by power cap, heat (hardware) · H200")
+    assert line.startswith(
+        "GPU 3 · shared by 3 processes · 100 % busy · slowed by power cap, heat (hardware)"
+        " · 1,980 MHz · 690 of 700 W"
+    )
 
 
 def test_what_is_missing_is_left_out_or_said(rank: JudgedRank) -> None:
@@ -63,7 +65,7 @@ def test_what_is_missing_is_left_out_or_said(rank: JudgedRank) -> None:
 def test_old_figures_have_their_age_and_spin_no_more(rank: JudgedRank) -> None:
     old = replace(H200, samples=tuple(replace(s, at_ns=s.at_ns - 60 * S) for s in SAMPLES))
     (line,) = lines(rank, old)
-    assert line.startswith("GPU 3 · 1m00s ago: · 100 % busy · 96 of 700 W · 33.3 GB")
+    assert line.startswith("GPU 3 · 1m00s ago: · 100 % busy · 1,980 MHz · 96 of 700 W · 33.3 GB")
 
 
 def test_the_driver_cannot_write_to_the_terminal(rank: JudgedRank) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -113,32 +113,28 @@ def _reversed_graph(gauges: HostGauges, host: GaugedSubject, bars: int) -> str:
 def _gpu(
     gauges: HostGauges, gpu: GaugedSubject, bars: int, ranks: str
 ) -> Iterator[tuple[str, Parts]]:
-    values = gpu.values
-    clock, highest = values.get("sm_mhz"), values.get("max_sm_mhz")
-    used, total = values.get("mem_used"), values.get("mem_total")
-    heat = values.get("temperature")
     yield (
         f"gpu{gpu.name}",
         (
             plain(printable(gpu.problem), "warn"),
             plain(rank_words(ranks) if ranks else "", "dim"),
-            plain(
-                "busy: not known"
-                if "use" not in values
-                else f"{percent(values['use'] / 1000)} busy"
-            ),
-            plain(graph(gauges, gpu, "use", bars, FULL)),
-            plain(throttle_text(values.get("throttle")), "warn"),
-            plain(_clock(clock, highest)),
-            plain(power_text(values.get("power_mw"), values.get("power_limit_mw"))),
-            plain(
-                ""
-                if used is None
-                else byte_size(used) + (f" of {byte_size(total)}" if total else "")
-            ),
-            plain("" if heat is None else f"{heat} °C"),
+            *gpu_parts(gpu.values, graph(gauges, gpu, "use", bars, FULL)),
             plain(printable(gpu.detail).removeprefix("NVIDIA "), "dim"),
         ),
+    )
+
+
+def gpu_parts(values: Mapping[str, int], use: str = "") -> Parts:
+    """The figures of a GPU by gauge; `use` is the graph of how busy it was."""
+    busy, used, heat = values.get("use"), values.get("mem_used"), values.get("temperature")
+    return (
+        plain("busy: not known" if busy is None else f"{percent(busy / 1000)} busy"),
+        plain(use),
+        plain(throttle_text(values.get("throttle")), "warn"),
+        plain(_clock(values.get("sm_mhz"), values.get("max_sm_mhz"))),
+        plain(power_text(values.get("power_mw"), values.get("power_limit_mw"))),
+        plain(_amount("", used) + _amount(" of ", values.get("mem_total") if used else None)),
+        plain("" if heat is None else f"{heat} °C"),
     )
 
 

@@ -13,7 +13,6 @@ from frtop_tui.diagnosis.evidence.host_facts import HostFact, facts_for
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.diagnosis.words.fact_words import fact_text
 from frtop_tui.job.device_settings import settings_of_rank
-from frtop_tui.job.gpus import power_text, throttle_text
 from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.model import HostView
 from frtop_tui.job.naming import printable
@@ -21,6 +20,7 @@ from frtop_tui.job.transports import of_rank
 from frtop_tui.job.units import byte_size, cores, duration, percent
 from frtop_tui.text.activity import cpu_share
 from frtop_tui.widgets.gauge_cells import disk_cell, memory_cell, net_cell
+from frtop_tui.widgets.gauge_lines import gpu_parts
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, reflow, tail, wrap
 
@@ -51,22 +51,23 @@ def _line(gpu: wire.Gpu, host_now_ns: int, low_power: str) -> Line:
     last = gpu.samples[-1]
     fresh = is_fresh(gpu, host_now_ns)
     age = duration(max(0, host_now_ns - last.at_ns) / 1e9)
-    busy = "busy: not known" if last.utilization is None else f"{last.utilization} % busy"
-    memory = "" if last.memory_used is None else byte_size(last.memory_used)
-    if memory and gpu.memory_total:
-        memory += f" of {byte_size(gpu.memory_total)}"
     low = fresh and spinning(gpu) is not None
+    figures = {
+        "use": None if last.utilization is None else 10 * last.utilization,
+        "throttle": last.throttle,
+        "sm_mhz": last.sm_mhz,
+        "power_mw": last.power_mw,
+        "power_limit_mw": gpu.power_limit_mw,
+        "mem_used": last.memory_used,
+        "mem_total": gpu.memory_total or None,
+    }
     return join(
         (
             title,
             plain("" if fresh else f"{age} ago:", "warn"),
-            plain(busy, "strong"),
-            plain(power_text(last.power_mw, gpu.power_limit_mw), "strong"),
             plain(low_power if low else "", "warn"),
             plain(f"shared by {gpu.processes} processes" if gpu.processes > 1 else ""),
-            plain(memory),
-            plain("" if last.sm_mhz is None else f"{last.sm_mhz} MHz", "dim"),
-            plain(throttle_text(last.throttle), "warn"),
+            *gpu_parts({name: one for name, one in figures.items() if one is not None}),
             plain("MIG: figures of all parts" if gpu.mig else "", "dim"),
             name,
         )
