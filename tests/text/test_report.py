@@ -171,6 +171,11 @@ def test_nobody_is_called_on_time_who_is_late_for_reasons_that_are_not_known() -
     )
 
 
+def test_settings_that_no_rank_has_reported_are_left_out() -> None:
+    """An empty list of differences would say that all ranks agree."""
+    assert document(Frame(1, 1))["environment"] == {}
+
+
 def test_missing_ranks_of_a_healthy_job_are_listed() -> None:
     scene = Scene(4)
     scene.gone(3)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import group_label
 from frtop_tui.job.units import counted
@@ -47,13 +47,20 @@ def number_in(group: GroupView, number: int) -> str:
     return f"{'' if group.exact else '~'}#{number}" if number > 0 else "no op yet"
 
 
-def op_group(rank: JudgedRank, op: wire.Op) -> str:
+class HasGroups(Protocol):
+    """A rank, or its lane in the timeline."""
+
+    @property
+    def groups(self) -> Mapping[int, wire.Group]: ...
+
+
+def op_group(rank: HasGroups, op: wire.Op) -> str:
     """The label of the group that an op of this rank belongs to."""
     group = rank.groups.get(op.group)
     return "" if group is None else group_label(group.name, group.description)
 
 
-def op_name(rank: JudgedRank, op: wire.Op) -> str:
+def op_name(rank: HasGroups, op: wire.Op) -> str:
     """`all_reduce #8812 dp:0`: kind, number and group."""
     return " ".join(filter(None, (op_kind(op), op_number(op), op_group(rank, op))))
 
@@ -68,6 +75,15 @@ def format_tensors(specs: tuple[wire.TensorSpec, ...] | None) -> str:
     times = f"x{first.count}" if first.count > 1 else ""
     more = sum(spec.count for spec in specs[1:])
     return f"{_DTYPES.get(dtype, dtype)}[{shape}]{times}" + (f" +{more}" if more else "")
+
+
+def op_tensors(op: wire.Op) -> str:
+    """`bf16[4096,8192] sum`: what an op moves, and its reduction."""
+    signature = op.signature
+    if signature is None:
+        return ""
+    tensors = format_tensors(signature.inputs or signature.outputs)
+    return " ".join(filter(None, (tensors, signature.reduce)))
 
 
 def format_exit(exit_info: wire.ExitInfo) -> str:

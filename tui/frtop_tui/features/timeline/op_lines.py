@@ -12,11 +12,11 @@ from frtop_tui.features.timeline.letters import PHASES
 from frtop_tui.features.timeline.meetings import Meeting
 from frtop_tui.features.timeline.queue_cells import op_name
 from frtop_tui.job.issuer_words import issuer_text
-from frtop_tui.job.naming import folded, group_label
+from frtop_tui.job.naming import folded
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import byte_rate, counted, exact_clock, timing
 from frtop_tui.statistics.bandwidth import bus_factor
-from frtop_tui.text.rank_words import format_tensors, op_kind, op_number
+from frtop_tui.text.rank_words import op_group, op_kind, op_number, op_tensors
 from frtop_tui.widgets.spans import Line, join, plain
 
 _FEWEST_NS: Final = 1000
@@ -32,17 +32,12 @@ def op_lines(
     it has a number; `wall_ns`, added to the operator's clock, gives Unix time.
     """
     op = lane.ops.op(position)
-    signature = op.signature
-    group = lane.groups.get(op.group)
-    sizes = "" if signature is None else format_tensors(signature.inputs or signature.outputs)
-    if signature is not None and signature.reduce:
-        sizes = f"{sizes} {signature.reduce}".strip()
     name = " ".join(filter(None, (op_kind(op), op_number(op))))
     what = join(
         (
             plain(name, "strong"),
-            plain(group_label(group.name, group.description) if group is not None else ""),
-            plain(sizes),
+            plain(op_group(lane, op)),
+            plain(op_tensors(op)),
             plain(issuer_text(op.issuer)),
             plain(site_name(op.site), "dim"),
             plain(f"issued {exact_clock(op.issued_ns + lane.clock_ns + wall_ns)}", "dim"),

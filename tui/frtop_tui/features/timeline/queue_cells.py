@@ -10,10 +10,10 @@ from frtop_probe import wire
 from frtop_tui.features.timeline.alignment import MISSING, Alignment, Differing
 from frtop_tui.features.timeline.lane import Lane
 from frtop_tui.job.issuer_words import issuer_text
-from frtop_tui.job.naming import folded, group_label
+from frtop_tui.job.naming import folded
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import duration, timing
-from frtop_tui.text.rank_words import format_tensors, op_kind, op_number
+from frtop_tui.text.rank_words import format_tensors, op_group, op_kind, op_number
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain
 
 _NARROWEST: Final = 8
@@ -81,9 +81,7 @@ def row_line(
 
 def op_name(lane: Lane, op: wire.Op) -> str:
     """`#8812 dp:0 all_reduce`."""
-    group = lane.groups.get(op.group)
-    label = group_label(group.name, group.description) if group is not None else ""
-    return " ".join(filter(None, (op_number(op), label, op_kind(op))))
+    return " ".join(filter(None, (op_number(op), op_group(lane, op), op_kind(op))))
 
 
 def difference_lines(alignment: Alignment, row: int) -> list[Line]:
