@@ -40,7 +40,7 @@ async def test_the_host_under_the_cursor_is_shown_in_full() -> None:
             "node7 has not reported for 41s", "last report 41s ago", "3 updates lost in transit"
         )
         await app.press("j")
-        await app.sees("no report yet")
+        await app.sees("no answer yet")
         await app.press("j", "j", "j", "j")
         await app.sees("note    rank 29: no room for its ring", "our key is read-only there")
 

@@ -12,10 +12,16 @@ from frtop_tui.diagnosis.evidence.host_facts import facts_of
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.words.fact_words import Clock, fact_text
 from frtop_tui.job.job_activity import rank_notes
-from frtop_tui.job.model import HostView
+from frtop_tui.job.model import HostState, HostView
 from frtop_tui.job.naming import listed
 from frtop_tui.job.units import counted, local_time
 
+HOST_STATES: Final[dict[HostState, str]] = {
+    "failed": "cannot be reached, or refuses our key",
+    "silent": "no longer reporting: its agent, the host or the network is down",
+    "connecting": "no answer yet",
+    "reporting": "its agent answers",
+}
 _MOST_UNREACHABLE: Final = 4
 _MOST_FACTS: Final = 16
 """Lines; after that only the names of hosts."""
@@ -50,7 +56,7 @@ def why_silent(host: HostView) -> str:
         return ""
     if host.state == "connecting" and host.progress:
         return f"connecting: {host.progress}"
-    return "silent" if host.state == "silent" else "no answer yet"
+    return HOST_STATES[host.state]
 
 
 def unreachable_hosts(frame: Frame) -> list[str]:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.job.model import HostState, HostView
+from frtop_tui.job.model import HostView
 from frtop_tui.job.units import counted, duration
 from frtop_tui.text.lines import WordLine
+from frtop_tui.text.notes import HOST_STATES
 from frtop_tui.widgets.gauge_lines import RanksOf, gauge_lines
 from frtop_tui.widgets.host_table import STATE_TONE, HostRow, clock_figures, format_clock_offset
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, flow, plain, word_rows, wrap
-
-MEANINGS: Final[dict[HostState, str]] = {
-    "failed": "cannot be reached, or refuses our key",
-    "silent": "no longer reporting: its agent, the host or the network is down",
-    "connecting": "no report yet",
-    "reporting": "its agent answers",
-}
 
 
 def describe_clock(host: HostView) -> str:
@@ -50,7 +43,7 @@ def host_lines(row: HostRow, width: int, ranks_of: RanksOf = lambda _: "") -> li
     )
     parts = (
         plain(host.state, STATE_TONE[host.state]),
-        plain(MEANINGS[host.state] if not host.problem else ""),
+        plain(HOST_STATES[host.state] if not host.problem else ""),
         plain(host.progress if host.state != "reporting" else "", "dim"),
         plain(last if host.state != "reporting" else "", "warn"),
         plain(f"at {host.address}" if host.address else ""),
