@@ -89,7 +89,7 @@ def test_files_are_named_and_folders_are_checked(tmp_path: Path) -> None:
     [
         ("rnaks", "no command rnaks; did you mean ranks?"),
         ("h", "h is the beginning of hosts, host, help"),
-        ("rank", "what is missing: rank N"),
+        ("rank", "this needs an argument: rank N"),
         ("rank 64", "64 is no rank; the job has 0 to 63"),
         ("rank -1", "-1 is no rank"),
         ("ranks 7", "ranks takes nothing after it"),

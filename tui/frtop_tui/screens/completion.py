@@ -126,7 +126,7 @@ def interpret(line: str, commands: Sequence[TypedCommand], situation: CommandSco
     if rest and not command.argument:
         raise CommandError(f"{command.name} takes nothing after it")
     if not rest and command.argument and not command.argument.startswith("["):
-        raise CommandError(f"something is missing: {command.usage}")
+        raise CommandError(f"this needs an argument: {command.usage}")
     return command.run(rest, situation)
 
 
