@@ -31,8 +31,8 @@ STEP_HEAD: Final = ("", "data", "forward", "backward", "communication", "optimiz
 _STEP_FIELDS: Final = {"own": "own_ns", "step": "took_ns"}
 
 
-def statistics_lines(frame: Frame, order: str = SLOWEST, most: int = MOST_LINES) -> list[str]:
-    """Lines that are safe for a terminal, with at most `most` calls."""
+def statistics_lines(frame: Frame, order: str = SLOWEST) -> list[str]:
+    """Lines that are safe for a terminal."""
     found = frame.statistics
     if found is None:
         return ["there are no statistics of these ranks"]
@@ -41,12 +41,12 @@ def statistics_lines(frame: Frame, order: str = SLOWEST, most: int = MOST_LINES)
     rows = ordered(found.rows, order)
     lines = [" · ".join(filter(None, facts)), *(f"note  {one}" for one in coverage_words(found))]
     if rows:
-        table = (HEAD, *call_cells(frame, found, order, most))
+        table = (HEAD, *call_cells(frame, found, order, MOST_LINES))
         lines += ["", f"by line, sorted by {order}", *aligned(table)]
     else:
         lines += ["", NO_CALLS]
-    if len(rows) > most:
-        lines.append(f"and {len(rows) - most} more rows: --json has all")
+    if len(rows) > MOST_LINES:
+        lines.append(f"and {len(rows) - MOST_LINES} more rows: --json has all")
     if steps := step_rows(found):
         lines += ["", f"where a step goes (medians of {steps[0].steps:,} steps)"]
         lines += aligned((STEP_HEAD, *step_cells(steps)))
