@@ -264,7 +264,8 @@ def test_a_process_of_another_user_is_not_looked_at_and_the_error_says_how(
     pid = host.start_rank(ann)
     with pytest.raises(NotOurs) as caught:
         require_own(pid)
-    assert caught.value.text == f"process {pid} is of user {ann}: not looked at"
+    said = f"process {pid} belongs to user {ann}: frtop does not look at it"
+    assert caught.value.text == said
     assert caught.value.next_step == f"frtop --user {ann}"
     with pytest.raises(NotOurs):
         require_own(pid, ben)

@@ -105,7 +105,7 @@ async def test_a_group_that_its_members_destroyed_says_so() -> None:
     async with driven(replace(scenes.hung(), groups=())) as app:
         await app.app.push_screen(GroupScreen(set(), [scenes.DP_KEY]))
         app.app.tick()
-        await app.sees("this group is in the job no more")
+        await app.sees("the job no longer has this group")
 
 
 def graph_of(scene: Scene) -> Frame:

@@ -174,7 +174,7 @@ async def test_nothing_is_asked_of_agents_in_the_past() -> None:
         await app.press("left_square_bracket", "b")
         await app.sees("stacks of all ranks", "(b stacks again)")
         await app.press("b")
-        await app.sees("agents are asked about now", "Z or :live")
+        await app.sees("agents know only about now", "Z or :live")
         await app.press("e")
         await app.press("escape", "t")
         asked = (*app.source.dumped, *app.source.captured, *app.source.inspected)

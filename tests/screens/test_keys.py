@@ -245,7 +245,7 @@ async def test_a_screen_of_the_past_says_that_nothing_is_asked() -> None:
     async with driven(frame, size=(160, 40)) as app:
         await app.give(replace(frame, now_ns=frame.now_ns + 9 * scenes.S))
         await app.press("left_square_bracket", "colon", *"modules", "enter")
-        await app.sees("ago, and nothing is asked: Z goes on")
+        await app.sees("ago, and asking nothing: Z returns to live")
 
 
 async def test_help_lists_the_keys_of_the_previous_screen() -> None:

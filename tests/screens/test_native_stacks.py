@@ -102,7 +102,7 @@ def test_it_is_unavailable_with_a_reason() -> None:
     ended = next(view for view in dead.ranks.values() if view.exit_info is not None)
     assert "has ended" in why_unavailable("native", dead, ended.host, ended)
     stopped = replace(rank, state="stopped")
-    assert "is left so" in why_unavailable("native", frame, rank.host, stopped)
+    assert "stays so" in why_unavailable("native", frame, rank.host, stopped)
 
 
 @pytest.mark.parametrize("width", [24, 40, 60, 120])
