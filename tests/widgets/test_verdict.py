@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
+import pytest
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.model import Frame
