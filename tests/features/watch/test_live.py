@@ -97,7 +97,9 @@ def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_dem
     (confirmed,) = first.events("confirmed") + second.events("confirmed")
     assert confirmed["verdict"]["culprits"] == [1]
     assert confirmed["culprits"][0]["pid"] == job.pids[1]
-    assert len(first.events("suspect") + second.events("suspect")) <= 1
+    # On a full host a host that does not report may be suspected first.
+    suspected = [one["cause"] for one in first.events("suspect") + second.events("suspect")]
+    assert len(suspected) == len(set(suspected))
     assert Path(json.loads(told.read_text())["capture"]).stat().st_size > 1000
     assert confirmed["verdict"]["op"]["number"] == 31
     second.stop()
