@@ -171,7 +171,7 @@ def test_who_was_gone_before_the_launcher_ended_the_others_is_the_cause() -> Non
     assert told(scene.settle(), "culprits", "why.cause") == ((0,), "unknown")
 
 
-@pytest.mark.parametrize(("ago", "culprits"), [(0.5, ()), (2.5, (1, 2))])
+@pytest.mark.parametrize(("ago", "culprits"), [(0.5, ()), (5, ()), (6.5, (1, 2))])
 def test_who_is_gone_for_a_moment_is_not_blamed_before_the_last_ops_are_read(
     ago: float, culprits: tuple[int, ...]
 ) -> None:

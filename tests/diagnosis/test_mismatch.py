@@ -371,7 +371,8 @@ def test_an_abort_without_a_disagreement_is_confirmed_in_the_end(*, ring: bool) 
     for actor in scene.actors.values():
         actor.recent = actor.recent if ring else []
     assert only(scene.judge().frame).culprits == ()
-    assert told(scene.settle(), "kind", "culprits", "confidence") == ("dead", (1,), "confirmed")
+    found = scene.settle(4 if ring else 8)
+    assert told(found, "kind", "culprits", "confidence") == ("dead", (1,), "confirmed")
 
 
 def test_a_death_long_after_a_disagreement_does_not_follow_from_it() -> None:

@@ -260,9 +260,9 @@ class RequestTracker:
     ) -> tuple[int, _Pending]:
         number = next(self._ids)
         request = structs.replace(request, id=number)
-        kept: dict[Any, int] = under_way if under_way is not None else {}
-        pending = _Pending(host, request, on_response, timeout_ns, kept, about)
-        self._pending[number], kept[about] = pending, number
+        own: dict[Any, int] = under_way if under_way is not None else {}
+        pending = _Pending(host, request, on_response, timeout_ns, own, about)
+        self._pending[number], own[about] = pending, number
         return number, pending
 
     def _remove(self, number: int) -> _Pending | None:

@@ -67,8 +67,8 @@ RANKS_TELL_NS: Final = 2_000_000_000
 """After this time, members that report have reported what they issued."""
 HOST_SKEW_NS: Final = 1_000_000_000
 """Hosts report at different moments: what a rank did last may arrive a second later."""
-RINGS_READ_NS: Final = 2_000_000_000
-"""By then the rings of dead ranks have been read, or never will be."""
+RINGS_READ_NS: Final = 6_000_000_000
+"""By then the rings of dead ranks have been read, also on a full host, or never will be."""
 BUSY_NS: Final = 10_000_000_000
 """More than the clocks of a job's hosts differ. A rank that was busy for this long had time."""
 MOST_ROOTS: Final = 16

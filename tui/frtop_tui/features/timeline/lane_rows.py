@@ -98,9 +98,9 @@ class LaneRows:
         near = frozenset(in_view)
         self.meetings = Meetings(lambda rank: self._of_rank(rank) if rank in near else None)
         if self._op is not None:
-            self._sort_by_arrival()
+            self._sort_by_arrivals()
 
-    def _sort_by_arrival(self) -> None:
+    def _sort_by_arrivals(self) -> None:
         meeting = self._meeting()
         if meeting is None:
             return
