@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from frtop_tui.cli import main, output
 from frtop_tui.files import capture
-from frtop_tui.files.formats.table import FORMATS
+from frtop_tui.files.formats.registry import FORMATS
 from screens import scenes
 
 NAME = "prüfe_日本\U0001f600"

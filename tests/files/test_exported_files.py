@@ -22,7 +22,7 @@ from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.errors import NotWritten
 from frtop_tui.files.formats.frame_json import frame_json, frame_schema
 from frtop_tui.files.formats.op_table import COLUMNS, op_table
-from frtop_tui.files.formats.table import FORMATS
+from frtop_tui.files.formats.registry import FORMATS
 from frtop_tui.files.formats.writing import write_export
 from frtop_tui.files.loader import open_paths
 from frtop_tui.job.model import UNPREPARED

@@ -23,7 +23,7 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.errors import NotWritten
 from frtop_tui.files import capture, redaction
-from frtop_tui.files.formats.table import FORMATS
+from frtop_tui.files.formats.registry import FORMATS
 from frtop_tui.files.formats.writing import encoded, write_export
 from frtop_tui.files.loader import open_paths
 from frtop_tui.files.pseudonyms import MAX_TEXT, Pseudonyms

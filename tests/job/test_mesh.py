@@ -122,10 +122,10 @@ def test_a_group_knows_its_axis_and_its_place_on_the_others() -> None:
     ("groups", "reason"),
     [
         ([], "no groups known"),
-        ([group(0, range(8), "default_pg")], "all groups are of all ranks, or of single ones"),
+        ([group(0, range(8), "default_pg")], "every group has all ranks, or just one"),
         (job({"dp": 4, "tp": 4})[:-1], "do not combine to 16 ranks"),  # a group that never reported
         ([group(0, range(8), "w"), group(1, range(4), "a"), group(2, (4, 5), "a")],
-         "no groups hold every rank once: groups a hold 4 of 8"),
+         "no set of groups contains each rank exactly once: groups a hold 4 of 8"),
     ],
 )  # fmt: skip
 def test_where_there_is_no_mesh_it_says_why(groups: list[GroupView], reason: str) -> None:

@@ -1,5 +1,7 @@
 """Rights by key: the owner may always act, others as `authorized_keys` says.
 
+`admission.py` decides by them who may look and who may act.
+
 The list is read again at every connection and request, so an operator admitted during a hang is in
 at once. Its file may lie on the file system that hangs: a daemon thread reads it, and the last
 known rights hold until it answers.

@@ -1,4 +1,8 @@
-"""Starts and ends an agent: one per folder, with limited resources, without leftover files."""
+"""Starts and ends an agent: one per folder, with limited resources, without leftover files.
+
+`service.py` decides when it leaves. A rank starts the next one:
+`recorder/process/agent_launch.py`.
+"""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class LineOutput:
         await self._drained.wait()
 
     async def finish(self, seconds: float) -> None:
-        """Waits until all is sent, but not for an operator that does not read."""
+        """Waits until all is sent; gives up after `seconds` if the operator does not read."""
         end = time.monotonic() + seconds
         while self._queue and time.monotonic() < end:
             await asyncio.sleep(_PAUSE_S)

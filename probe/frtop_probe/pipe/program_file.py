@@ -14,7 +14,7 @@ PY_SPY: Final = (0, 4)
 """Older ones know no Python 3.12, and differ in what they print."""
 _VERSION: Final = re.compile(rb"py-spy (\d{1,4})\.(\d{1,4})\.")
 _EXECUTABLE: Final = 0x10
-"""MFD_EXEC, which newer kernels want where programs in memory are not the rule."""
+"""MFD_EXEC, which newer kernels need where memfds are not executable by default."""
 _TRY_S: Final = 5.0
 
 

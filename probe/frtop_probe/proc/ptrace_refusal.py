@@ -64,7 +64,7 @@ RESTRICTED: Final = "1"
 """The value of kernel.yama.ptrace_scope with which a process may allow another to trace it."""
 _PREPARED: Final = Change(
     "type",
-    "frtop run -- COMMAND    # ranks that are started so let the agent of their host read them,"
+    "frtop run -- COMMAND    # ranks started this way let the agent of their host read them,"
     " unless FRTOP_PTRACER=0",
 )
 _YAMA_PATH: Final = f"/{YAMA}"
@@ -104,7 +104,7 @@ def _step(change: Change) -> str:
 
 
 def add_capability(name: str) -> tuple[Change, ...]:
-    """The changes that give a container a capability, or frtop in it all of them.
+    """The changes that give a container a capability, or give frtop inside it all of them.
 
     What `kubectl debug` adds to a pod cannot be taken away again, so it comes last, and says so.
     """

@@ -76,7 +76,7 @@ def stopped_by_others(tasks: tuple[Task, ...]) -> bool:
 
 
 def is_ending(pid: int) -> bool:
-    """Whether a process is dying or dead. One that dies lets go of what it traced before its end.
+    """Whether a process is dying or dead. A dying one detaches from what it traces before it ends.
 
     A death by signal begins with a SIGKILL to each of its threads, any other with a flag.
     """

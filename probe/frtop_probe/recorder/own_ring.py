@@ -1,4 +1,4 @@
-"""The ring of this process: its file, and everything in it but ops, which the hook writes itself.
+"""The ring of this process: its file, and everything in it but ops, which `ops/hook.py` writes.
 
 A full shared memory must not end the job. Writing into a sparse file on a full tmpfs raises
 SIGBUS, so all blocks are reserved first; where there is no room, a smaller ring is created, or one

@@ -16,7 +16,7 @@ from frtop_tui.cli.live import connected, require_ranks, show_progress, wait_for
 from frtop_tui.cli.settings import folder_of
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.files.formats.table import FORMATS
+from frtop_tui.files.formats.registry import FORMATS
 from frtop_tui.files.formats.writing import encoded, write_export
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.coverage import coverage_text

@@ -251,7 +251,10 @@ def _in_terms(family: _Family, axes: Sequence[Dimension]) -> str:
 
 def _nothing_regular(partial: Sequence[tuple[str, int]], everybody: set[int]) -> str:
     if not partial:
-        return "all groups are of all ranks, or of single ones"
+        return "every group has all ranks, or just one"
     name, ranks = max(partial, key=lambda one: one[1])
     there = f"groups {name}" if name else "groups of one size"
-    return f"no groups hold every rank once: {there} hold {ranks:,} of {len(everybody):,}"
+    return (
+        f"no set of groups contains each rank exactly once: {there} hold {ranks:,} of"
+        f" {len(everybody):,}"
+    )

@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from frtop_tui.files.formats.table import FORMATS
+from frtop_tui.files.formats.registry import FORMATS
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.naming import is_called, job_call
 from frtop_tui.screens.availability import why_unavailable

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.files.formats.table import FORMATS
+from frtop_tui.files.formats.registry import FORMATS
 from frtop_tui.files.output_path import default_path
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import ExportJob

@@ -18,8 +18,10 @@ from frtop_probe.unprepared.static_symbols import CHANGED, STRIPPED
 _DUMPS_BY_DEFAULT_SINCE: Final = (2, 11)
 """Seen in sources of 2025 and later, not in those of 2024; no release in between was compared."""
 NCCL: Final = ("nccl",)
-"""What a job may use, where its groups do not tell."""
-_UNKNOWN: Final = f"whether this release dumps by itself is not known: export {DUMP}=1 is surest"
+"""What a job may use, if its groups do not show it."""
+_UNKNOWN: Final = (
+    f"it is not known whether this release dumps by itself; to be sure: export {DUMP}=1"
+)
 
 
 def history(host: HostFacts, search: SearchFacts) -> Tier:
@@ -101,7 +103,7 @@ def _of_next_job(host: HostFacts) -> Iterable[Obstacle]:
 
 
 def _of_size(version: str, settings: Mapping[str, str]) -> Iterable[Obstacle]:
-    """The size of the ring, where it is none."""
+    """Obstacles if the size of the ring is zero."""
     found = settings_in_the_way(NCCL, settings, version)
     yield from (as_obstacle(one) for one in found if one.code == "recorder off")
 
@@ -144,7 +146,7 @@ def _basis_beside(ranks: list[RankFacts]) -> tuple[str, bool]:
         return UNREAD, False
     sizes = [ring.capacity for rank in ranks for ring in rank.rings if ring.capacity]
     if not sizes:
-        return "no op was recorded yet", False
+        return "no op has been recorded yet", False
     recorded = sum(ring.recorded for rank in ranks for ring in rank.rings)
     return f"rings of {min(sizes):,} ops; {recorded:,} recorded so far", True
 

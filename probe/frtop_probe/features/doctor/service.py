@@ -24,7 +24,7 @@ NO_AGENT: Final = "FRTOP_AGENT"
 NO_UNPREPARED: Final = "FRTOP_UNPREPARED"
 _SWITCHED_OFF: Final = {
     NO_AGENT: "frtop starts no agent",
-    NO_UNPREPARED: "agents search for no rank that has no recorder",
+    NO_UNPREPARED: "agents do not search for ranks without a recorder",
 }
 _MEGABYTE: Final = 1_000_000
 _SHM_POD: Final = (
@@ -102,7 +102,7 @@ def ports(service: ServiceFacts) -> Tier:
     obstacles = list(_of_ports(service))
     number = service.agent_port or service.free_port
     step = f"frtop jobs --connect HOST:{number}"
-    notes = [f"whether a firewall is in between shows only from there: {step}"]
+    notes = [f"only the other host can tell whether a firewall is in between: {step}"]
     if service.packet_filters:
         notes.append(f"a packet filter is loaded: {', '.join(service.packet_filters)}")
     basis = f"{service.agent_port} and the next, by the agent" if service.agent_port else (
@@ -112,7 +112,7 @@ def ports(service: ServiceFacts) -> Tier:
         "ports",
         "ports",
         tells="screens on other hosts: --connect HOST",
-        lost="screens on other hosts; on this one nothing",
+        lost="screens on other hosts; nothing on this host",
         obstacles=obstacles,
         basis=basis,
         notes=notes if number else (),
@@ -121,9 +121,9 @@ def ports(service: ServiceFacts) -> Tier:
 
 
 def archive(host: HostFacts) -> Tier:
-    """Whether a program may be run that is brought along, where nothing is installed."""
+    """Whether a program that frtop brings along may be run where nothing is installed."""
     obstacles = []
-    text = f"a program cannot be run out of memory (memfd: {host.memory_file.detail})"
+    text = f"a program cannot be run from memory (memfd: {host.memory_file.detail})"
     if not host.memory_file.is_open and host.by_shell:
         obstacles.append(Obstacle("memfd", text, (Change("type", MEMFD),)))
     elif not host.memory_file.is_open and (host.temporary.noexec or not host.temporary.writable):

@@ -99,7 +99,7 @@ def _of_failure(host: HostFacts, tool: ToolFacts) -> Obstacle:
     if not tool.sent or host.memory_file.is_open:
         return Obstacle("py-spy fails", text)
     text = (
-        f"no py-spy is installed there, and one that is sent does not run out of memory"
+        f"no py-spy is installed there, and one that is sent cannot be run from memory"
         f" ({tool.trial.detail})"
     )
     return Obstacle("memfd", text, (Change("type", MEMFD), _install(host, PY_SPY)))

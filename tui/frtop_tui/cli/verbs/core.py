@@ -10,7 +10,7 @@ from frtop_tui.cli.host_options import add_connection, add_hosts, add_theme
 from frtop_tui.cli.option_values import rank
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 from frtop_tui.demo.faults import FAULTS, SLOW
-from frtop_tui.files.formats.table import FORMATS
+from frtop_tui.files.formats.registry import FORMATS
 from frtop_tui.registry import contributions
 
 SCREEN: Final = "screen"

@@ -283,7 +283,7 @@ class PipeConnections:
         return ConnectionFailed(link.endpoint.host, failure.error)
 
     def _detach(self, link: _Link) -> None:
-        """Takes a link off its pipe; ends a pipe that no link needs any more."""
+        """Takes a link off its pipe; ends a pipe that no link still needs."""
         pipe, link.pipe = link.pipe, None
         if pipe is None:
             return
@@ -353,4 +353,4 @@ def _loaded(load: Callable[[], bytes]) -> bytes | FrtopError:
     except FrtopError as error:
         return error
     except OSError as error:
-        return FrtopError(f"frtop cannot read its own files: {error}", "install frtop anew")
+        return FrtopError(f"frtop cannot read its own files: {error}", "reinstall frtop")

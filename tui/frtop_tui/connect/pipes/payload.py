@@ -25,7 +25,7 @@ def agent_lines(program: str = AGENT) -> bytes:
     try:
         return b"".join(block(b"archive", archive(program), *more))
     except ModuleNotFoundError as error:
-        raise Missing(f"{error}: it is sent to the hosts", "install frtop anew") from error
+        raise Missing(f"{error}: it is sent to the hosts", "reinstall frtop") from error
 
 
 def fits(machine: str) -> bool:

@@ -1,5 +1,7 @@
 """`slurm:JOBID`: the hosts of a Slurm job, reached by one step of srun over all of them.
 
+A new launcher is a module like this one, and a line each in `__init__.py` and in `places.py`.
+
 From the manuals of Slurm:
 
 * squeue, `-o %N`: "List of nodes allocated to the job or job step."

@@ -303,7 +303,7 @@ def _why_gone(known: SampledRank, view: JudgedRank | None, now: int) -> str:
     if view is None:
         return "no longer reporting"
     if known.pid != view.identity.pid:
-        return "another process is this rank now: it was restarted"
+        return "this rank is now another process: it was restarted"
     if view.exit_info is not None:
         return format_exit(view.exit_info)
     if view.exception is not None and view.exception.main:

@@ -73,7 +73,7 @@ class JobNumbers:
     places: Mapping[int, str] = field(default_factory=dict)
     """PID and host of ranks that the findings name."""
     unfetched: int = 0
-    """Samples that ranks have and that were not asked for yet."""
+    """Samples that ranks have and that have not been asked for yet."""
     orders: int = 0
     """Orders that were sent to ranks."""
 

@@ -33,7 +33,7 @@ RECORDED: Final = 8192
 
 
 class QueuesScreen(HistoriesScreen):
-    """Which ranks is chosen once, when the screen opens and ranks are known."""
+    """The ranks to compare are chosen once, when the screen opens and ranks are known."""
 
     AUTO_FOCUS = "#queues"
     crumb = "queues"
@@ -133,7 +133,7 @@ class QueuesScreen(HistoriesScreen):
             self.post_message(OpenRank(self.ranks[chosen]))
 
     def action_more(self, by: int) -> None:
-        """Compares one rank more, or one less."""
+        """Compares one more rank, or one fewer."""
         wanted = len(self.ranks) + by
         if 1 < wanted <= min(MOST, len(self._candidates)):
             self.ranks = self._candidates[:wanted]

@@ -47,16 +47,16 @@ def _watch(verbs: Verbs[Parser]) -> None:
                        help="keep the N newest captures, and those of hangs that last (default"
                        f" {MOST_CAPTURES})")  # fmt: skip
     watch.add_argument("--keep-bytes", type=size, default=MOST_BYTES, metavar="SIZE",
-                       help="keep captures of this size in all: 500M, 4G (default 4G)")  # fmt: skip
+                       help="total size of the captures kept: 500M, 4G (default 4G)")  # fmt: skip
     watch.add_argument("--state", metavar="FOLDER",
-                       help="notes what was reported, so that it is not reported again (default:"
-                       " ~/.local/state/frtop)")  # fmt: skip
+                       help="where to note what was reported, so that it is not reported again"
+                       " (default: ~/.local/state/frtop)")  # fmt: skip
     watch.add_argument("--every", type=time_span, metavar="TIME",
                        help="report one cause in one job once in TIME: 90s, 10m, 6h, 2d"
                        " (default 1h)")  # fmt: skip
     watch.add_argument("--before", type=time_span, metavar="TIME",
-                       help="this long before the op's watchdog timeout, capture without waiting"
-                       " for the confirmation (default 30s)")  # fmt: skip
+                       help="capture this long before the op's watchdog timeout, even if the hang"
+                       " is not confirmed (default 30s)")  # fmt: skip
     watch.add_argument("--deadline", type=time_span, metavar="TIME",
                        help="end CMD after TIME (default 60s)")  # fmt: skip
     watch.add_argument("--slow", action="store_true",

@@ -14,7 +14,7 @@ from frtop_probe import atomic_file, wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
 from frtop_tui.files import capture
-from frtop_tui.files.formats.table import FORMATS, Content
+from frtop_tui.files.formats.registry import FORMATS, Content
 from frtop_tui.files.redaction import for_others
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))

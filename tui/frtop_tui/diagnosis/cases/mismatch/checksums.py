@@ -105,7 +105,7 @@ class ChecksumHints:
             self._unanswered.setdefault(key, hint)
 
     def _samples(self, hint: DivergenceHint, views: Mapping[int, Rank]) -> list[int]:
-        """One rank of each side, with splits all; ranks that were asked before come first."""
+        """One rank of each side, or all if the op has splits; those asked before come first."""
         if hint.pairs:
             return [rank for rank in hint.sides[0] if rank in views][:MOST_PAIRED]
 
