@@ -281,7 +281,7 @@ def test_who_is_late_and_was_seen_to_wait_for_a_remote_call_is_no_straggler() ->
     scene.at(2, frame(library, "rpc_sync", "return fut.wait()"), frame("train.py:28", "main"))
     found = scene.looks_of({2: 0.2})
     assert not found.verdicts
-    assert "late again and again: rank 2, and whether" in "\n".join(text(found))
+    assert "late again and again: rank 2, perhaps only" in "\n".join(text(found))
 
 
 def test_a_slow_link_names_the_host_at_its_end() -> None:

@@ -148,7 +148,7 @@ def test_the_tensors_of_an_op_that_the_device_has_completed_are_not_read(
         "writer.map[at] &= ~layout.Flag.UNTRACKED"  # as if a device's front had told its end
     )
     sequence = rank.newest()
-    assert rank.tensors(sequence)[sequence] == ([], "it is not pending any more")
+    assert rank.tensors(sequence)[sequence] == ([], "it is no longer pending")
     assert sequence not in rank.tensors()
 
 

@@ -38,7 +38,7 @@ def test_a_job_that_did_not_move_between_two_dumps_is_hung(tmp_path: Path) -> No
     assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
     assert (frame.health, exit_status(frame)) == ("hung", 3)
-    assert "nothing completed in 30s between two dumps" in "\n".join(text(frame))
+    assert "no op issued or completed in 30s between two dumps" in "\n".join(text(frame))
 
 
 def test_a_culprit_that_moved_between_two_dumps_is_not_hung(tmp_path: Path) -> None:
