@@ -112,11 +112,12 @@ def _numbers(tools: Tools) -> Iterator[None]:
         assert lifecycle.recorder is not None
         requests = lifecycle.recorder.requests
         order = {"every": 1, "ops": 10**6, "seconds": 3600, "inputs": True}
-        requests.respond({"ask": "ChangeRecording", "numbers": order}, lambda: True)
+        requests.respond({"ask": "ChangeRecording", "settings": {"numbers": order}}, lambda: True)
         try:
             yield
         finally:
-            requests.respond({"ask": "ChangeRecording", "numbers": {"ops": 0}}, lambda: True)
+            stop = {"ask": "ChangeRecording", "settings": {"numbers": {"ops": 0}}}
+            requests.respond(stop, lambda: True)
 
 
 def _wrapper(tools: Tools) -> contextlib.AbstractContextManager[object]:

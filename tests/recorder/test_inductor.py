@@ -68,7 +68,7 @@ PROGRAM = """
 
     def observe():
         order = {"every": 1, "ops": 1000, "seconds": 60, "inputs": True, "steps": 100}
-        recorder.requests.respond({"ask": "ChangeRecording", "numbers": order}, None)
+        recorder.requests.respond({"ask": "ChangeRecording", "settings": {"numbers": order}}, None)
         assert ask("begin", steps=2, shapes=True)["stage"] == "waiting"
 
     losses = []
