@@ -246,7 +246,7 @@ def test_the_json_has_the_fields_of_comm_debug_modes_dump(
 
 def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["statistics", "--by", "module", "--level", "2"]) == 2
-    assert "only known of a profile" in capsys.readouterr().err
+    assert "needs a profile" in capsys.readouterr().err
     unlabelled = profile(None)
     unlabelled["traceEvents"] = [
         one
@@ -303,7 +303,7 @@ def test_a_profile_is_counted_by_module_unless_something_else_is_asked_for(
     assert re.search(r"forward: [\d.]+ µs total, [\d.]+ µs self", lines)
     for wrong in (["--by", "line"], ["--window", "5"], ["--group", "dp"]):
         assert main(["statistics", path, *wrong]) == 2
-        assert f"is a profile, which is counted by module: without {wrong[0]}" in (
+        assert f"is a profile, which is counted by module: leave out {wrong[0]}" in (
             capsys.readouterr().err
         )
     assert main(["statistics", path, path]) == 2

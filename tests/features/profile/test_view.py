@@ -99,7 +99,7 @@ async def test_p_says_what_becomes_of_another_order() -> None:
         app.app.tick()
         await app.sees("stood still for 4.32 s at most", "P asks for another one, of ranks 0-1")
         await app.press("P")
-        await app.sees("profile ranks 0-1?", "The order before is written: /tmp/x.json.gz")
+        await app.sees("profile ranks 0-1?", "The previous order was written: /tmp/x.json.gz")
         assert len([one for one in app.source.orders["profile"] if one != Withdrawal()]) == 1
 
 

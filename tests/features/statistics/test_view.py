@@ -112,7 +112,7 @@ async def test_the_filter_takes_words_and_their_negation() -> None:
 async def test_the_mark_shows_what_changed_since() -> None:
     async with driven(even()) as app:
         await app.press("5", "m")
-        await app.sees("change since the mark of")
+        await app.sees("change since the mark at")
         await app.give(with_statistics(131.0, at_ns=scenes.NOW + 5 * scenes.S))
         await app.sees("+131 ms", "rank 12: 94 %")
         line = next(line for line in app.text().splitlines() if "parallel.py:88" in line)

@@ -53,7 +53,7 @@ def test_a_rank_that_ignores_it_is_killed_after_the_grace() -> None:
 def test_another_process_with_the_pid_is_left_alone(rank: subprocess.Popen[bytes]) -> None:
     known = identity(rank)
     said = end_ranks([known._replace(start_ticks=known.start_ticks - 1)], grace_s=0.1)
-    assert said == f"pid {rank.pid} is not rank 3 any more: not ended"
+    assert said == f"pid {rank.pid} is no longer rank 3: not ended"
     assert rank.poll() is None
 
 

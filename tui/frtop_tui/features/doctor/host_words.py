@@ -1,4 +1,4 @@
-"""What `frtop doctor --ssh` found on many hosts: hosts with the same answer at once. Pure."""
+"""What `frtop doctor --ssh` found on many hosts, grouped by answer. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class HostGroup:
 
     Attributes:
         tiers: as of one host; numbers that differ are ranges, lines that differ name their host.
-        keys: of each tier: what is the same on all of them.
+        keys: for each tier, what is the same on all of them.
     """
 
     hosts: tuple[ExaminedHost, ...]

@@ -31,7 +31,7 @@ def doctor_lines(found: Examination) -> list[str]:
 
 
 def obstacle_lines(tiers: Iterable[Tier]) -> list[str]:
-    """What is closed, what that costs, what opens it; tiers with the same obstacles together."""
+    """What is closed, what that costs, what opens it; groups tiers with the same obstacles."""
     found = _alike([tier for tier in tiers if tier.obstacles])
     return [line for group in found for line in ("", *_closed_lines(group))]
 

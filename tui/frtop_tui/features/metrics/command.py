@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 PAUSE_S: Final = 0.1
 ONCE_S: Final = 1.0
-"""How long `--once` watches a job after it has appeared: long enough for its health."""
+"""How long `--once` watches a job that has appeared: enough to judge its health."""
 MOST_CLIENTS: Final = 8
 CLIENT_S: Final = 5.0
-"""How long a client may take altogether, from its connection to its last byte."""
+"""How long a client may take, from its connection to its last byte."""
 ROOM_S: Final = 0.5
-"""How long to wait for the thread of a client that was cut off."""
+"""How long to wait for the thread of a disconnected client."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -82,10 +82,10 @@ def _recorded(options: argparse.Namespace, collector: JobCollector) -> int:
 
 
 def _look_once(source: LiveSource, collector: JobCollector, wait_s: float) -> None:
-    """Prints the metrics of a job, a second after it was found.
+    """Prints the metrics of a job one second after it was found.
 
     Raises:
-        FrtopError: there is none within `wait_s`, and why.
+        FrtopError: no job appeared within `wait_s`; says why.
     """
     timer, found_at = AppearanceTimer(), 0.0
     while not found_at or time.monotonic() - found_at < ONCE_S:
@@ -96,7 +96,7 @@ def _look_once(source: LiveSource, collector: JobCollector, wait_s: float) -> No
             timer.require_visible(frame)
             if timer.waited_s > wait_s:
                 require_job(frame)
-                break  # hosts that are unreachable are worth a line, too
+                break  # print unreachable hosts too
             show_progress("waiting for a job")
         time.sleep(PAUSE_S)
     show_progress("")
@@ -113,12 +113,12 @@ def _take(source: LiveSource, collector: JobCollector) -> Frame:
 def _print(collector: JobCollector) -> None:
     from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415
 
-    encode: Any = generate_latest  # it has no types
+    encode: Any = generate_latest  # the package has no types
     sys.stdout.write(encode(_registry(collector)).decode())
 
 
 def _registry(collector: JobCollector) -> Any:
-    """A registry of our own: the default one is about this process, not the job."""
+    """A separate registry: the default one describes this process, not the job."""
     from prometheus_client import CollectorRegistry  # noqa: PLC0415
 
     registry = CollectorRegistry()
@@ -128,14 +128,14 @@ def _registry(collector: JobCollector) -> Any:
 
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - its name in the base
-        """Scrapes are no news."""
+        """Does not log scrapes."""
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    """Few clients at a time, each in a thread: one that is slow holds up no other.
+    """Serves few clients at a time, each in a thread: a slow one does not hold up others.
 
-    Where there are too many, the oldest is cut off: a scrape takes milliseconds, so whoever keeps
-    connections open loses them first.
+    If there are too many, the oldest is cut off: a scrape takes milliseconds, so clients that keep
+    connections open lose them first.
     """
 
     daemon_threads = True
@@ -145,17 +145,17 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.address_family = family
         self._free = threading.Semaphore(MOST_CLIENTS)
         self._deadlines: dict[socket.socket, float] = {}
-        """By client, the oldest first."""
+        """Clients, the oldest first."""
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Binds without asking the name service, which may hang."""
+        """Binds without a name lookup, which may hang."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
         self.setup_environ()
 
     def service_actions(self) -> None:
-        """Cuts off clients that took too long, also those that go on byte by byte."""
+        """Cuts off clients that took too long, including those that send byte by byte."""
         now = time.monotonic()
         for client, deadline in list(self._deadlines.items()):
             if now > deadline:
@@ -179,11 +179,11 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves in the middle is no news."""
+        """Does not log clients that leave in the middle."""
 
 
 def _cut_off(client: socket.socket) -> None:
-    """Ends what its thread waits for."""
+    """Ends the wait of the client's thread."""
     with suppress(OSError):  # it has left
         client.shutdown(socket.SHUT_RDWR)
 
@@ -199,7 +199,7 @@ def _server(listen: tuple[str, int], collector: JobCollector) -> _Server:
         server = _Server((str(address[0]), port), family)
     except OSError as error:
         raise FrtopError(
-            f"cannot listen on {host}:{port}: {error.strerror}", "name another: --listen :9401"
+            f"cannot listen on {host}:{port}: {error.strerror}", "choose another: --listen :9401"
         ) from error
     server.set_app(make_wsgi_app(_registry(collector)))
     return server
@@ -211,7 +211,7 @@ def _say_where(server: _Server) -> None:
     print(f"frtop: metrics at http://{shown}:{port}/metrics", file=sys.stderr)
     if not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
         print(
-            "frtop: whoever reaches that address can read them: names of the job, its groups and"
+            "frtop: anyone who reaches that address can read them: names of the job, its groups and"
             " hosts; there is no key and no encryption",
             file=sys.stderr,
         )

@@ -1,4 +1,4 @@
-"""The metrics of a frame and its counts, as families of `prometheus_client`; all are bounded."""
+"""Metrics of a frame and its counts, as families of `prometheus_client`; all are bounded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FEW_HOSTS: Final = 64
 MOST_LINKS: Final = 8
 MOST_GPUS: Final = 16
 MOST_ROWS: Final = 32
-"""Kinds, groups and sizes with series: those whose ops took most time. Lines have none: paths are
+"""Kinds, groups and sizes with a series: those that took most time. Lines have none: paths are
 not in the metrics, and a program may have any number."""
 LOSSES: Final = ("updates", "ops", "pending", "sizes", "hook_errors")
 _WORD: Final = re.compile(r"[a-z_]{1,40}")
@@ -43,10 +43,10 @@ _OVER: Final = ("dead", "done")
 _PRESSURES: Final = (("cpu", "psi_cpu"), ("memory", "psi_memory"), ("io", "psi_io"))
 _GPU: Final = (
     ("busy_ratio", "Time in which any kernel ran.", "use", 1000),
-    ("power_watts", "Power that it takes.", "power_mw", 1000),
+    ("power_watts", "Power draw.", "power_mw", 1000),
     ("clock_hertz", "Clock of its multiprocessors.", "sm_mhz", 1e-6),
-    ("memory_used_bytes", "Memory of it that is in use.", "mem_used", 1),
-    ("temperature_celsius", "How hot it is.", "temperature", 1),
+    ("memory_used_bytes", "Memory in use.", "mem_used", 1),
+    ("temperature_celsius", "Temperature.", "temperature", 1),
 )
 """Suffix, help, gauge, and by what to divide it."""
 _PARTS: Final = {
@@ -54,15 +54,15 @@ _PARTS: Final = {
     "communication_most": "pending_ns", "data": "data_ns", "forward": "forward_ns",
     "backward": "backward_ns", "optimizer": "optimizer_ns",
 }  # fmt: skip
-"""Parts of a step, and the field of `StepRow` that has each."""
+"""Parts of a step, and their fields in `StepRow`."""
 Rows = Iterable[tuple[tuple[str, ...], float | None]]
 
 
 class JobCollector:
-    """What `prometheus_client` asks at each scrape; `update` comes from the main thread."""
+    """Called by `prometheus_client` at each scrape; the main thread calls `update`."""
 
     def __init__(self, per_rank: bool | None = None) -> None:
-        """Args: per_rank: whether ranks have series; None: up to `FEW_RANKS` of them."""
+        """Args: per_rank: whether ranks have series; None: if there are at most `FEW_RANKS`."""
         self._per_rank = per_rank
         self._lock = threading.Lock()
         self._counts = JobCounts()
@@ -71,7 +71,7 @@ class JobCollector:
         self._facts = FactTable()
 
     def update(self, frame: Frame, followed: list[FollowedOps], unfit: int) -> None:
-        """Takes in the newest frame, ops that were followed, and how many of them did not fit."""
+        """Takes the newest frame, the followed ops, and how many of them did not fit."""
         with self._lock:
             self._frame = frame
             if not self._counts.are_of(frame):
@@ -82,7 +82,7 @@ class JobCollector:
             self._counts.lost["ops"] += unfit
 
     def collect(self) -> Iterator[Any]:
-        """All families, as of the newest frame."""
+        """All families of the newest frame."""
         with self._lock:
             families = [InfoMetricFamily("frtop_build", "frtop", {"version": self._version})]
             if self._frame is not None:
@@ -109,18 +109,18 @@ class JobCollector:
         yield _states("health", "1 for the health of the job.", "health", get_args(Health),
                       Counter([frame.health]))  # fmt: skip
         if frame.since_ns:
-            yield _gauge("health_age_seconds", "For how long it has been so.",
+            yield _gauge("health_age_seconds", "How long the health has been the same.",
                          max(0.0, (frame.now_ns - frame.since_ns) / 1e9))  # fmt: skip
         found = Counter(
             (one.kind, _word(one.why.cause), one.confidence, one.progress) for one in frame.verdicts
         )
-        yield _gauges("verdicts", "Verdicts that stand now.",
+        yield _gauges("verdicts", "Current verdicts.",
                       ("kind", "cause", "confidence", "progress"), found.items())  # fmt: skip
         culprits = {rank for verdict in frame.verdicts for rank in verdict.culprits}
         yield _gauge("culprits", "Ranks that verdicts blame.", len(culprits))
         if left := [one.left_s for one in frame.verdicts if one.left_s is not None]:
             yield _gauge("timeout_left_seconds",
-                         "Until the first op that is waited in runs into its timeout.",
+                         "Time until the first op that ranks wait in reaches its timeout.",
                          min(left))  # fmt: skip
         steps = [one.step for one in self._counts.steps.values()]
         times = [one.seconds for one in self._counts.steps.values() if one.seconds is not None]
@@ -134,10 +134,10 @@ class JobCollector:
                       began)  # fmt: skip
         yield _counts("bytes", "Bytes of inputs of ops of the ranks of --bytes-of.", _GROUP,
                       counts.bytes, since)  # fmt: skip
-        yield CounterMetricFamily("frtop_ops_without_size", "Ops of these ranks of unknown size.",
+        yield CounterMetricFamily("frtop_ops_without_size", "Ops of unknown size on these ranks.",
                                   counts.unsized, created=since)  # fmt: skip
         yield _counts("waiting_seconds",
-                      "Seconds that ranks were blocked in ops, all ranks together.", _GROUP,
+                      "Seconds for which ranks were blocked in ops, all ranks together.", _GROUP,
                       counts.waited_s, since)  # fmt: skip
         furthest: Counter[GroupLabels] = Counter()
         late: Counter[GroupLabels] = Counter()
@@ -147,9 +147,9 @@ class JobCollector:
                 furthest[labels] = max(furthest[labels], group.number)
                 late[labels] += len(group.late)
                 waiting[labels] += len(group.waiting)
-        yield _gauges("collective_number", "The furthest collective that anybody issued.", _GROUP,
+        yield _gauges("collective_number", "The furthest collective that a rank issued.", _GROUP,
                       furthest.items())  # fmt: skip
-        yield _gauges("late_ranks", "Ranks that have not issued it.", _GROUP, late.items())
+        yield _gauges("late_ranks", "Ranks that have not issued it yet.", _GROUP, late.items())
         yield _gauges("waiting_ranks", "Ranks that are blocked in an op of the group.", _GROUP,
                       waiting.items())  # fmt: skip
         waits = [view.age_s(view.blocked_on.issued_ns, frame.now_ns)
@@ -157,11 +157,11 @@ class JobCollector:
                  if view.state == "blocked" and view.blocked_on and view.blocked_on.issued_ns
                  ]  # fmt: skip
         yield _gauge("longest_wait_seconds",
-                     "For how long the op is pending that a rank is blocked in.",
+                     "How long the op that blocks a rank has been pending.",
                      max(waits, default=0.0))  # fmt: skip
 
     def _labels_of(self, group: GroupView, frame: Frame) -> GroupLabels | None:
-        """As its first member that is known calls the group."""
+        """The group's labels, as its first known member names it."""
         first = next((r for r in group.members if r in frame.ranks), None)
         known = frame.ranks[first].groups.values() if first is not None else ()
         key = (group.key.name, group.key.ranks, group.key.epoch)
@@ -174,19 +174,19 @@ class JobCollector:
         ages = [_heartbeat_age_s(view, frame) for view in frame.ranks.values()]
         if heartbeats := [age for age in ages if age]:
             yield _gauge("heartbeat_age_seconds",
-                         "Age of the oldest last heartbeat of a rank that lives.",
+                         "Age of the oldest last heartbeat of a running rank.",
                          max(heartbeats))  # fmt: skip
         counts = self._counts
         lost = {(what,): counts.lost[what] for what in LOSSES}
-        yield _counts("lost", "What frtop itself has missed.", ("what",), lost,
+        yield _counts("lost", "Items that frtop itself has missed.", ("what",), lost,
                       counts.counted_from_s)  # fmt: skip
         errors = [host.clock_error_ns for host in frame.hosts if host.clock_error_ns is not None]
         if errors:
-            yield _gauge("clock_error_seconds", "How far clocks of hosts may be off, at most.",
+            yield _gauge("clock_error_seconds", "The most that the clocks of hosts may be off.",
                          max(errors) / 1e9)  # fmt: skip
         age_s = max(0, time.monotonic_ns() - frame.now_ns) / 1e9 if frame.recorded is None else 0.0
-        yield _gauge("frame_age_seconds", "How old all of this is.", age_s)
-        yield _gauge("problem", "1: something keeps frtop from seeing the job.",
+        yield _gauge("frame_age_seconds", "Age of all these figures.", age_s)
+        yield _gauge("problem", "1 if something keeps frtop from seeing the job.",
                      int(frame.problem is not None))  # fmt: skip
 
     def _of_ranks(self, frame: Frame) -> Iterator[Any]:
@@ -200,23 +200,23 @@ class JobCollector:
         yield _gauges("rank_step", "Training step.", _RANK,
                       ((labels, counts.steps[view.rank].step)
                        for labels, view in rows if view.rank in counts.steps))  # fmt: skip
-        yield _gauges("rank_heartbeat_age_seconds", "Age of its heartbeat.", _RANK,
+        yield _gauges("rank_heartbeat_age_seconds", "Age of the rank's heartbeat.", _RANK,
                       ((labels, _heartbeat_age_s(view, frame)) for labels, view in rows)
                       )  # fmt: skip
-        yield _counts("rank_ops", "Ops that it issued.", _RANK,
+        yield _counts("rank_ops", "Ops that the rank issued.", _RANK,
                       {labels: counts.rank_ops[view.rank] for labels, view in rows},
                       counts.job_began_s)  # fmt: skip
-        yield _counts("rank_waiting_seconds", "Seconds that it was blocked.", _RANK,
+        yield _counts("rank_waiting_seconds", "Seconds for which the rank was blocked.", _RANK,
                       {labels: counts.rank_waited_s[view.rank] for labels, view in rows},
                       counts.counted_from_s)  # fmt: skip
 
     def _of_hosts(self, frame: Frame) -> Iterator[Any]:
-        """Gauges of hosts that report: an unreachable one has no current figures."""
+        """Gauges of reporting hosts: an unreachable host has no current figures."""
         hosts = [one for one in frame.hosts if one.gauges is not None and one.state == "reporting"]
         found: Counter[Any] = Counter()
         for host in hosts:
             found.update({fact.kind for fact in self._facts.of(host)})
-        yield _states("host_facts", "Hosts about which something is out of the ordinary.", "kind",
+        yield _states("host_facts", "Hosts with an unusual fact, by its kind.", "kind",
                       get_args(FactKind), found)  # fmt: skip
         if len(hosts) <= FEW_HOSTS:
             yield from _of_gauges(
@@ -230,17 +230,17 @@ def _of_gauges(hosts: list[tuple[str, HostGauges]]) -> Iterator[Any]:
             ((host,), gauges.host[name] / divisor) for host, gauges in hosts if name in gauges.host
         )
 
-    yield _gauges("host_cpu_ratio", "Processors in use.", ("host",), read("cpu", 1000))
-    yield _gauges("host_memory_available_bytes", "Memory that is left.", ("host",),
+    yield _gauges("host_cpu_ratio", "Share of processor time in use.", ("host",), read("cpu", 1000))
+    yield _gauges("host_memory_available_bytes", "Memory available.", ("host",),
                   read("mem_available"))  # fmt: skip
-    yield _gauges("host_pressure_ratio", "Time in which some task waited, of the last ten seconds.",
+    yield _gauges("host_pressure_ratio", "Share of the last 10 s in which some task waited.",
                   ("host", "resource"),
                   (((*labels, resource), share)
                    for resource, gauge in _PRESSURES for labels, share in read(gauge, 1000))
                   )  # fmt: skip
-    yield _gauges("host_disk_used_ratio", "Of the fullest file system that ranks use.", ("host",),
+    yield _gauges("host_disk_used_ratio", "Fullest file system that ranks use.", ("host",),
                   (((host,), _fullest(gauges)) for host, gauges in hosts))  # fmt: skip
-    yield _gauges("host_link_bytes_per_second", "What a link carries.", ("host", "link", "way"),
+    yield _gauges("host_link_bytes_per_second", "Throughput of a link.", ("host", "link", "way"),
                   (((host, label(link.name), way), link.values[way])
                    for host, gauges in hosts
                    for link in (*gauges.of_kind("infiniband"), *gauges.of_kind("nic"))[:MOST_LINKS]
@@ -262,23 +262,23 @@ def _fullest(gauges: HostGauges) -> float | None:
 
 
 def _of_statistics(frame: Frame, found: JobStatistics) -> Iterator[Any]:
-    """Families of the last minute."""
-    yield _gauge("window_seconds", "Of which time the figures of steps and ops are.", found.seconds)
+    """Families that cover the last minute."""
+    yield _gauge("window_seconds", "Time that figures of steps and ops cover.", found.seconds)
     if rows := step_rows(found):
         job, *slowest = rows
         values = {name: getattr(job, field) for name, field in _PARTS.items()}
-        yield _gauges("step_part_seconds", "Median of what is in a step, over the steps of all"
+        yield _gauges("step_part_seconds", "Median time of a part of a step, over the steps of all"
                       " ranks.", ("part",),
                       (((name,), _seconds(value)) for name, value in values.items())
                       )  # fmt: skip
         if job.samples_per_s is not None:
-            yield _gauge("samples_per_second", "As the job says them.", job.samples_per_s)
+            yield _gauge("samples_per_second", "As reported by the job.", job.samples_per_s)
         yield _gauges("rank_own_seconds", "Median time of a step in which no op was pending, of the"
                       " ranks with the most of it.", ("rank",),
                       (((str(row.rank),), row.own_ns / 1e9) for row in slowest))  # fmt: skip
     labels = labels_of(frame.groups)
     calls: dict[tuple[str, ...], CallRow] = {}
-    for row in ordered(found.calls):  # of several lines that look alike the one with most time
+    for row in ordered(found.calls):  # if several lines look alike, the one that took most time
         key = (label(row.kind), label(group_words(row, labels)), str(row.size))
         if len(calls) < MOST_ROWS:
             calls.setdefault(key, row)
@@ -298,7 +298,7 @@ def _seconds(nanoseconds: float | None) -> float | None:
 
 
 def _word(cause: str) -> str:
-    """A cause is one of our own words; anything else would be free text."""
+    """A cause, if it is one of frtop's own words; other causes are free text."""
     return cause if _WORD.fullmatch(cause) else "unknown"
 
 
@@ -320,7 +320,7 @@ def _gauges(name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Any:
 
 
 def _states(name: str, text: str, of: str, values: tuple[str, ...], found: Counter[Any]) -> Any:
-    """A series for each value, also for those that nobody has: an alert needs its 0."""
+    """A series for each value, including those that nothing has: an alert needs the 0."""
     return _gauges(name, text, (of,), (((value,), found[value]) for value in values))
 
 

@@ -1,7 +1,7 @@
-"""What `frtop metrics` counts over the frames of one job: sums that only ever grow.
+"""Sums that `frtop metrics` counts over the frames of one job; they only grow.
 
-A frame says how far everybody is now, and forgets ranks and groups that are gone; so each is
-added up here by what it has grown. Labels are bounded: a program may make groups all day.
+A frame has current values only, and forgets ranks and groups that are gone; so the growth
+of each value is added up here. Labels are bounded: a program may create groups without end.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import group_label, printable, same_job, shortened
 
 GROUPS: Final = 32
-"""Process groups with their own label: those seen first; the rest are `other`."""
+"""The first groups seen get their own label, up to this many; the rest are `other`."""
 MAX_LABEL: Final = 80
 MOST_KNOWN: Final = 256
-"""Groups of a rank that are remembered when it has destroyed them."""
+"""How many destroyed groups of a rank are remembered."""
 
 GroupLabels = tuple[str, str]
 """Name and folded ranks of a group, as labels."""
@@ -31,13 +31,13 @@ NO_GROUP: Final[GroupLabels] = ("none", "")
 
 
 def label(text: str) -> str:
-    """A value of a label: names come from programs that may be hostile."""
+    """A safe label value: names come from programs that may be hostile."""
     return printable(text[:MAX_LABEL])
 
 
 @dataclass(slots=True)
 class StepTime:
-    """The last steps of one rank: seconds are None until two were seen."""
+    """The last step of one rank; seconds are None until two steps were seen."""
 
     step: int
     begun_ns: int
@@ -46,11 +46,11 @@ class StepTime:
 
 @dataclass
 class JobCounts:
-    """Sums over one job; another one gets sums of its own."""
+    """Sums over one job; each job has its own."""
 
     job: wire.Job | None = None
-    job_began_s: float = 0.0  # Unix time: since when ops are counted
-    counted_from_s: float = 0.0  # Unix time: since when the rest is
+    job_began_s: float = 0.0  # Unix time from which ops are counted
+    counted_from_s: float = 0.0  # Unix time from which the rest is counted
     ops: Counter[GroupLabels] = field(default_factory=Counter)
     rank_ops: Counter[int] = field(default_factory=Counter)
     waited_s: dict[GroupLabels, float] = field(default_factory=lambda: defaultdict(float))
@@ -66,16 +66,16 @@ class JobCounts:
 
     @classmethod
     def begin(cls, frame: Frame) -> JobCounts:
-        """No sums yet, for the job of this frame."""
+        """Empty sums for the job of this frame."""
         wall_s = frame.wall_ns / 1e9
         return cls(frame.job, wall_s - frame.up_s, wall_s)
 
     def are_of(self, frame: Frame) -> bool:
-        """Whether these sums are of the job of this frame, or it has none any more."""
+        """Whether these sums belong to the frame's job, or the frame has no job any more."""
         return frame.job is None or same_job(frame.job, self.job)
 
     def labels_of(self, group: wire.Group | None) -> GroupLabels:
-        """The labels of a group, of one that came too late those of the rest."""
+        """The labels of a group; a group that came too late gets those of the rest."""
         if group is None:
             return NO_GROUP
         name = label(group_label(group.name, group.description))
@@ -87,9 +87,9 @@ class JobCounts:
         return labels
 
     def update(self, frame: Frame) -> None:
-        """Adds what has changed since the last frame."""
+        """Adds the changes since the last frame."""
         self.job = frame.job or self.job  # its nonce may have become known
-        # A machine that slept has seen nobody wait.
+        # While this machine slept, frtop saw no rank wait.
         passed_s = min(5.0, max(0.0, (frame.now_ns - self._last_ns) / 1e9))
         passed_s = passed_s if self._last_ns else 0.0
         self._last_ns = frame.now_ns

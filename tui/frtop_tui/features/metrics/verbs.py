@@ -23,11 +23,11 @@ def _metrics(verbs: Verbs[Parser]) -> None:
                       help="serve here (default 127.0.0.1:9400, for this host only: there is no"
                       " key and no encryption)")  # fmt: skip
     verb.add_argument("--once", action="store_true",
-                      help="print the metrics once, and serve nothing")  # fmt: skip
+                      help="print the metrics once instead of serving them")  # fmt: skip
     verb.add_argument("--per-rank", action=argparse.BooleanOptionalAction, default=None,
                       help="a series for each rank (default: up to 64 ranks)")  # fmt: skip
     verb.add_argument("--calls", action="store_true",
-                      help="also how long ops take, by kind, group and size: some 3 µs an op for"
+                      help="also how long ops take, by kind, group and size: about 3 µs an op for"
                       " the agents")  # fmt: skip
     verb.add_argument("--bytes-of", type=_ranks_or_none, default=frozenset({0}), metavar="RANKS",
                       help="count the bytes of these ranks' ops, which asks the agents for each"

@@ -1,4 +1,4 @@
-"""What torch's allocator did in some ranks while they were profiled, as a table."""
+"""A table of what torch's allocator did in some ranks while they were profiled."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from frtop_tui.job.naming import folded, printable, shortened
 from frtop_tui.job.units import byte_size, how_often
 
 ALIKE: Final = 0.05
-"""Ranks are alike if each of their figures differs by no more than this share of the peak."""
+"""Ranks are alike if none of their figures differs by more than this share of the peak."""
 MOST_ROWS: Final = 8
-"""Per kind of device: where no two ranks are alike, the largest are shown."""
+"""Rows per kind of device: if no two ranks are alike, the largest are shown."""
 _FEW: Final = 1 << 20
-"""Nor does a difference below that count, in bytes."""
+"""Differences below this many bytes do not count."""
 _HEAD: Final = ("torch's allocator", "ranks", "at start", "at end", "peak", "reserved", "")
 OF_CPU: Final = "CPU: only blocks that were allocated while the profile ran"
 
 
 def allocation_lines(found: Sequence[RankAllocations]) -> list[str]:
-    """A row for ranks that are alike, with the largest figures of any; the others are marked."""
+    """A row for ranks that are alike, with their largest figures; other rows are marked."""
     if not found:
         return []
     lines = [_row(_HEAD)]
@@ -39,7 +39,7 @@ def allocation_lines(found: Sequence[RankAllocations]) -> list[str]:
 
 
 def allocation_rows(found: Sequence[RankAllocations]) -> list[dict[str, Any]]:
-    """The same as values of JSON, a row per rank and device; of the CPU some are not known."""
+    """The same for JSON, a row per rank and device; for the CPU some values are not known."""
     unknown = {"start": None, "reserved": None}
     return [{**asdict(one), **(unknown if one.device == CPU else {})} for one in found]
 
@@ -52,7 +52,7 @@ def _of_kind(kind: str, found: Sequence[RankAllocations]) -> Iterator[str]:
             rows.append([one])
         else:
             row.append(one)
-    rows.sort(key=lambda row: -len(row))  # those alike stay in the order of their peaks
+    rows.sort(key=lambda row: -len(row))  # rows of equal size keep the order of their peaks
     usual = len(rows[0]) * 2 > len(found)
     for place, row in enumerate(rows[:MOST_ROWS]):
         yield _row((*_cells(kind, row), "differs" if usual and place else ""))

@@ -1,8 +1,8 @@
 """What torch's allocators did while a profile ran, from the `[memory]` events of its trace.
 
-torch writes one for each block that is handed out or given back, thread by thread and so not in the
-order of time. Of a device each has the totals of its allocator. Of the CPU the total goes wrong as
-soon as a block is freed without a profiler, and mapped files have another one: there the changes
+torch writes one for each block that is allocated or freed, thread by thread and so not in the
+order of time. A device's event has its allocator's totals. The CPU's total becomes wrong as
+soon as a block is freed without a profiler, and mapped files have their own total: there, changes
 are added up.
 """
 
@@ -21,10 +21,10 @@ OUT_OF_MEMORY: Final = b'"[OutOfMemory]"'
 ALLOCATIONS: Final = frozenset((b'"[memory]"', OUT_OF_MEMORY))
 """Names of the events that `Allocations` takes."""
 MOST_DEVICES: Final = 64
-"""Per rank: torch numbers no more."""
+"""The most devices per rank: torch numbers no more."""
 _CPU: Final = 0
 _KINDS: Final = {1: "cuda", 12: "xpu", 19: "mtia"}
-"""Names by the number of `c10::DeviceType`."""
+"""Names, by `c10::DeviceType` number."""
 _MOST: Final = 1 << 50
 _Total = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
 
@@ -50,7 +50,7 @@ _blocks: Final = msgspec.json.Decoder(_Block)
 
 
 class Allocations:
-    """Those of one rank. An event that is not as torch writes it is left out."""
+    """The allocations of one rank. Events that torch would not write like this are left out."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -62,7 +62,7 @@ class Allocations:
         self._changes, self._allocated, self._reserved = array("q"), array("q"), array("q")
 
     def add(self, name: bytes, event: Mapping[str, msgspec.Raw]) -> None:
-        """Takes an event with one of the names; its time is in µs."""
+        """Takes an event with one of `NAMES`; its time is in µs."""
         try:
             device = _devices.decode(event["args"])
             if device not in self._places and len(self._places) == MOST_DEVICES:
@@ -94,7 +94,7 @@ class Allocations:
                    "ts": round(at_us, 3), "args": values}  # fmt: skip
 
     def figures(self) -> list[RankAllocations]:
-        """Those of each device."""
+        """The figures of each device."""
         starts: dict[int, int] = {}
         ends: dict[int, int] = {}
         peaks: dict[int, int] = {}
@@ -111,7 +111,7 @@ class Allocations:
         ]  # fmt: skip
 
     def _totals(self) -> Iterator[tuple[int, float, int, int, int | None]]:
-        """By time: place of the device, µs, allocated before and after, and reserved."""
+        """In order of time: place of the device, µs, bytes allocated before and after, reserved."""
         sums = {place: 0 for device, place in self._places.items() if device.kind == _CPU}
         for index in sorted(range(len(self._times)), key=self._times.__getitem__):
             place, at_us, change = self._devices[index], self._times[index], self._changes[index]

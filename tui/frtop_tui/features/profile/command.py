@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.yes and not can_ask():
         raise UsageError(
             "the ranks do more work while they are profiled, and there is no terminal to ask on",
-            "add --yes if that is meant",
+            "add --yes to accept that",
         )
     order = ProfileOptions(
         steps=0 if options.seconds else options.steps,
@@ -83,7 +83,7 @@ def _profile(
 ) -> int:
     for rank in wanted:
         await_rank(source, rank)
-    # All of them also where some are named: who stands still is seen among the others.
+    # Loads all ranks even if some are named: the others show which ranks stand still.
     frame = wait_for_ranks(source, RANKS_S, show_progress)
     ranks = wanted or tuple(sorted(frame.ranks))
     show_progress("")
@@ -116,7 +116,7 @@ def _profile(
 
 
 def _await(source: Source) -> ProfileProgress:
-    """How it ended. Ctrl-C ends what is not complete; the second one all."""
+    """How the order ended. Ctrl-C ends incomplete ranks; a second Ctrl-C ends all."""
     try:
         return _followed(source)
     except KeyboardInterrupt:

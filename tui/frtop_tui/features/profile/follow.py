@@ -1,7 +1,7 @@
-"""Orders torch's profiler from ranks, follows them, fetches their files, and has them merged.
+"""Starts torch's profiler in ranks, follows them, fetches their files, and has them merged.
 
-A rank withdraws an order by itself when nobody asks for it any more: an operator that is gone
-leaves nothing on. Of each rank one piece of a file is under way, of `AT_ONCE` ranks.
+A rank withdraws an order by itself when no operator asks about it: an operator that is gone
+leaves nothing running. One piece of a file is under way per rank, for `AT_ONCE` ranks.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from frtop_tui.job.unprepared import recorder_note
 
 AT_ONCE: Final = 4
 ANSWER_NS: Final = 10_000_000_000
-"""After the wait: a rank that can will say by itself that it reached no step."""
+"""Extra time after the wait: a rank that can will report that it reached no step."""
 GRACE_NS: Final = 150_000_000_000
-"""After that: time for the longest profile by steps, and for writing it."""
+"""Extra time after that, for the longest profile by steps, and for writing it."""
 
 
 class ProfileOrders(Follower):
@@ -55,10 +55,10 @@ class ProfileOrders(Follower):
         self._ranks: dict[int, ProfiledRank] = {}
         self._fetched: FetchedFiles | None = None
         self._begin_until = self._until = 0
-        """Until when a rank must have begun, and must be done."""
+        """The times by which a rank must have begun, and must be done."""
         self._frame: Frame | None = None
         self._ended: ProfileProgress | None = None
-        """How it ended, until the ranks know that it did."""
+        """How the order ended, kept until the ranks know that it did."""
         self.progress: ProfileProgress | None = None
 
     @property
@@ -114,17 +114,17 @@ class ProfileOrders(Follower):
             one.update(now)
 
     def withdraw(self, now: int, *, keep: bool = False) -> None:
-        """Ends what is under way, in the ranks as well.
+        """Ends the order under way, in the ranks as well.
 
-        With `keep` what is complete is written. Ranks whose files are on their way are waited for;
-        asked once more, only those that are here count.
+        With `keep`, complete ranks are written. It waits for ranks whose files are being fetched;
+        at a second call, only files that have arrived count.
         """
         if self.progress is None or self.progress.state != "running" or self._ended is not None:
             return
         if keep and any(one.progress.complete for one in self._ranks.values()):
             self._leave_out(now)
             return
-        self._end("withdrawn", Problem("withdrawn: nothing stays on in the ranks"), now)
+        self._end("withdrawn", Problem("withdrawn: nothing keeps running in the ranks"), now)
 
     def _leave_out(self, now: int) -> None:
         missing = [one for one in self._ranks.values() if not one.over]
@@ -136,7 +136,7 @@ class ProfileOrders(Follower):
             one.fail(f"{why}the order was ended before it was done", now)
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Asks how far ranks are, and for pieces of their files."""
+        """Asks ranks for their progress, and for pieces of their files."""
         self._files.update(now)
         self._withdrawals.update(now)
         self._say_end(now)
@@ -176,7 +176,7 @@ class ProfileOrders(Follower):
             for one in self._ranks.values()
             if one.progress.stage == "failed"
         ]
-        # A rank that ended meanwhile may be gone from the frame, or another one have its number.
+        # A rank that ended meanwhile may be gone from the frame, or another may have its number.
         shown = self._frame.ranks
         views = {one.view.rank: _newest(one.view, shown.get(one.view.rank)) for one in done}
         task = partial(
@@ -203,7 +203,7 @@ class ProfileOrders(Follower):
         self._end("written", problem, now)
 
     def _give_up(self, problem: Problem, now: int) -> None:
-        """There is no room here for any rank's file."""
+        """Fails all ranks: there is no space for their files here."""
         self._end("failed", problem, now)
 
     def _end(self, state: str, problem: Problem | None, now: int) -> None:
@@ -218,20 +218,20 @@ class ProfileOrders(Follower):
         self._say_end(now)
 
     def _say_end(self, now: int) -> None:
-        """Publishes how it ended once ranks know: exiting earlier would leave orders there."""
+        """Publishes the outcome once ranks know: exiting earlier would leave orders there."""
         ended = self._ended
         if ended is None or (ended.state != "withdrawn" and self._withdrawals.are_awaited(now)):
             return
         self.progress, self._ended = ended, None
 
     def close(self, now: int) -> None:
-        """Withdraws what is under way; what ranks do not hear of, they withdraw by themselves."""
+        """Withdraws the order under way; ranks that do not hear of it withdraw by themselves."""
         self.withdraw(now)
         self._files.close()
 
 
 def _problem_of(ranks: int, folder: Path) -> Problem | None:
-    """Why an order for this many ranks, with its file in this folder, cannot be given."""
+    """Why an order for this many ranks, with its file in this folder, is impossible."""
     if ranks > MOST_RANKS:
         return Problem(f"{ranks} ranks are too many", "mark at most 64")
     if not os.access(folder, os.W_OK | os.X_OK):

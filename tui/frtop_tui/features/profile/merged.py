@@ -1,6 +1,6 @@
-"""Profiles that torch wrote in several ranks as one file for Perfetto, beside frtop's own lanes.
+"""Merges torch's profiles of several ranks and frtop's own lanes into one file for Perfetto.
 
-In the Trace Event Format (JSON), compressed. A process per rank, and one for each of its devices;
+The file is compressed JSON (Trace Event Format). Each rank and each of its devices is a process;
 times are on the operator's clock.
 """
 
@@ -29,7 +29,7 @@ from frtop_tui.files.output_path import write_unused
 from frtop_tui.job.naming import printable
 
 BEGAN_BEFORE: Final = "began before, by ms"
-"""An argument of events that are drawn from the first moment on."""
+"""An argument of events that are drawn from the first moment of the file on."""
 _LEVEL: Final = 4
 
 
@@ -44,7 +44,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Contents:
-    """What is in a merged file: what is missing or wrong, allocations, and whether modules are."""
+    """About a merged file: what is missing or wrong, allocations, whether it has modules."""
 
     troubles: list[str] = field(default_factory=list)
     allocations: list[RankAllocations] = field(default_factory=list)
@@ -60,7 +60,7 @@ def write_profiles(
     *,
     separate: bool,
 ) -> tuple[Path, int, Contents]:
-    """Writes one file, or a folder with a file for each rank; never over what is there.
+    """Writes one file, or a folder with a file per rank; never overwrites anything.
 
     Returns:
         The path that was written, its size in bytes, and what is in it.
@@ -128,7 +128,7 @@ def _write_merged(
 
 
 def beside(path: Path, rank: int) -> Path:
-    """Where a rank's execution trace is put: beside the profile."""
+    """The path of a rank's execution trace, beside the profile."""
     stem = path.name.removesuffix(".gz").removesuffix(".json")
     return path.with_name(f"{stem}.rank{rank}.execution.json")
 
@@ -178,7 +178,7 @@ def _write_events(
 
 
 def _window(traces: Sequence[RankTrace], frame: Frame) -> tuple[int, int]:
-    """When the first profile began and the last one ended, as Unix times on our clock."""
+    """When the first profile began and the last one ended: Unix times on the operator's clock."""
     begins, ends = [], []
     for trace in traces:
         shift = unix_offset_ns(frame, frame.ranks[trace.rank])
@@ -190,7 +190,7 @@ def _window(traces: Sequence[RankTrace], frame: Frame) -> tuple[int, int]:
 def _own_events(
     events: Iterable[dict[str, Any]], base: int, begin: int, end: int, ranks: set[int]
 ) -> Iterator[dict[str, Any]]:
-    """The lanes of frtop itself, of these ranks, as far as they overlap the profiles."""
+    """The events of these ranks' own lanes that overlap the profiles."""
     shift = (base - begin) / 1000
     until = (end - begin) / 1000
     arrows: dict[Any, list[dict[str, Any]]] = {}
@@ -217,7 +217,7 @@ def _own_events(
 
 
 def _overlaps(event: dict[str, Any], shift: float, until: float) -> bool:
-    """Moves an event to our clock; whether any of it is between the first moment and `until`."""
+    """Shifts an event's time; returns whether it overlaps the time from 0 to `until`."""
     at, lasts = event["ts"] + shift, event.get("dur", 0.0)
     if at > until or at + lasts < 0:
         return False

@@ -1,4 +1,4 @@
-"""What is ordered of torch's profiler, how far ranks are with it, and what it described."""
+"""Orders for torch's profiler, the ranks' progress, and what a profile describes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from frtop_tui.job.model import Problem
 from frtop_tui.job.units import counted
 
 MOST_RANKS: Final = 64
-"""Ranks in one order: each writes a file, and all of them become one."""
+"""The most ranks in one order: each writes a file, and these are merged into one."""
 
 CPU: Final = "CPU"
-"""The device whose allocator keeps no totals."""
+"""The device whose allocator has no totals."""
 
 OPTION_COSTS: Final = {
     "shapes": "tensors live until their op is over",
@@ -37,7 +37,7 @@ RankStage = Literal[
 
 
 class ProfileOptions(Struct, frozen=True):
-    """`steps`, or `seconds` if there are none; `wait_s` is the time to reach the first."""
+    """`steps`, or `seconds` if `steps` is 0; `wait_s` is the time to reach the first step."""
 
     steps: int = 5
     seconds: float = 0.0
@@ -46,7 +46,7 @@ class ProfileOptions(Struct, frozen=True):
     stacks: bool = False
     memory: bool = False
     execution: bool = False
-    separate: bool = False  # a file for each rank, as torch wrote it
+    separate: bool = False  # a file per rank, as torch wrote it
 
 
 class RankProfile(Struct, frozen=True):
@@ -61,7 +61,7 @@ class RankProfile(Struct, frozen=True):
     stood_still_ns: int = 0
     done: int = 0
     total: int = 0
-    text: str = ""  # why it failed, or what is in the way
+    text: str = ""  # why it failed, or what holds it up
 
     @property
     def complete(self) -> bool:
@@ -69,10 +69,10 @@ class RankProfile(Struct, frozen=True):
 
 
 class RankAllocations(Struct, frozen=True):
-    """What torch's allocator handed out on one device while a rank's profile ran, in bytes.
+    """What torch's allocator allocated on one device during a rank's profile, in bytes.
 
-    `reserved` is the most that it held of the device, which the CPU's allocator does not say. Of
-    the CPU torch counts only what is allocated under a profiler: there `start` is 0.
+    `reserved` is the most that it held of the device; the CPU's allocator does not report it. On
+    the CPU, torch counts only what is allocated under a profiler: there `start` is 0.
     """
 
     rank: int
@@ -81,11 +81,11 @@ class RankAllocations(Struct, frozen=True):
     end: int
     peak: int
     reserved: int = 0
-    out_of_memory: int = 0  # how often there was none left
+    out_of_memory: int = 0  # how often it ran out of memory
 
 
 class ProfileProgress(Struct, frozen=True):
-    """One order for some ranks, and what becomes of its file."""
+    """The progress of one order, and of its file."""
 
     options: ProfileOptions
     ranks: tuple[RankProfile, ...]
@@ -94,17 +94,17 @@ class ProfileProgress(Struct, frozen=True):
     size: int = 0
     problem: Problem | None = None
     since_ns: int = 0  # operator's clock
-    allocations: tuple[RankAllocations, ...] = ()  # of a merged file, if they were ordered
+    allocations: tuple[RankAllocations, ...] = ()  # from a merged file, if ordered
     has_modules: bool = False  # whether it is a merged file of ranks that record modules
 
     @property
     def can_be_ended(self) -> bool:
-        """Whether some ranks are complete, and others are waited for."""
+        """Whether some ranks are complete while others are not."""
         return self.state == "running" and any(one.complete for one in self.ranks)
 
 
 class ProfileOrder(Struct, Order, frozen=True):
-    """Run torch's profiler in these ranks, and write one file of it."""
+    """Run torch's profiler in these ranks, and write one file."""
 
     ranks: tuple[int, ...]
     options: ProfileOptions
@@ -112,13 +112,13 @@ class ProfileOrder(Struct, Order, frozen=True):
 
 
 class Withdrawal(Struct, Order, frozen=True):
-    """End that, in the ranks as well; with `keep` write the ranks that are complete."""
+    """End the order, in the ranks as well; with `keep`, write the complete ranks."""
 
     keep: bool = False
 
 
 class ParameterDescription(Struct, frozen=True):
-    """A parameter of a module; `placements`, `mesh` and the `local` shape of a DTensor only."""
+    """A parameter of a module; only DTensors have `placements`, `mesh` and a `local` shape."""
 
     name: str
     dtype: str = ""
@@ -129,7 +129,7 @@ class ParameterDescription(Struct, frozen=True):
 
 
 class ModuleDescription(Struct, frozen=True):
-    """A module by the class of the outermost one and the path below it, and what is its own."""
+    """A module: the outermost module's class, the path below it, and its own parameters."""
 
     root: str
     path: str
@@ -138,9 +138,9 @@ class ModuleDescription(Struct, frozen=True):
 
 
 class ModelDescription(Struct, frozen=True):
-    """The modules of a rank as its profile began. `left_out` are too many to be described.
+    """The modules of a rank when its profile began. `left_out` modules were too many to describe.
 
-    `composite` are names of torch's ops that are only made of others.
+    `composite` has the names of torch's ops that consist of other ops only.
     """
 
     modules: tuple[ModuleDescription, ...] = ()
@@ -158,7 +158,7 @@ def length_text(options: ProfileOptions) -> str:
 
 
 def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
-    """What an order costs the ranks, whatever its options: a person reads it before giving it."""
+    """What any order costs the ranks; a person reads it before giving the order."""
     length = length_text(options)
     return (
         f"torch.profiler runs inside the ranks for {length}, from their next step on.",

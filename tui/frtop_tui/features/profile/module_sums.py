@@ -1,11 +1,11 @@
-"""Ops of torch and times by module and phase, out of a profile with labels of modules' calls.
+"""Ops of torch and their times, by module and phase, from a profile with labels of module calls.
 
-What is counted are the ops that a dispatch mode would see, as far as a profile shows: an op that is
-only made of others is replaced by these, and what an op calls inside of its kernel is left out. Of
-an op on DTensors, what it calls on the local parts is counted as well.
+It counts the ops that a dispatch mode would see, as far as a profile shows them: an op that is
+made of other ops only is replaced by these, and ops inside another op's kernel are left out. If an
+op works on DTensors, its ops on the local parts are counted as well.
 
-A backward has no labels of modules. But a node of autograd has the sequence number of the op that
-made it, which was issued inside of a label.
+A backward has no module labels. But a node of autograd has the sequence number of the op that
+made it, and that op ran inside a label.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ TRIVIAL: Final = frozenset({
 MOST_ROWS: Final = 50_000
 NODE: Final = "autograd::engine::evaluate_function: "
 SUBCLASS: Final = "PythonSubclass"
-"""torch's event around what a subclass of tensors does in the place of an op."""
+"""torch's event around what a tensor subclass does in place of an op."""
 _WAIT: Final = "_c10d_functional::wait_tensor"
-"""Directly in there: it is a result that is waited for (AsyncCollectiveTensor), and no DTensor."""
+"""Directly inside that event, these are waits for a result (AsyncCollectiveTensor), no DTensor."""
 OPTIMIZER: Final = "Optimizer.step#"
 _NO_OPS: Final = ("torch::autograd::", "autograd::", MODULE_LABEL)
 _COLLECTIVES: Final = ("c10d::", "_c10d_functional::", "_c10d_functional_autograd::")
-"""Counted by themselves, with their bytes."""
+"""These are counted separately, with their bytes."""
 
 
 class TraceEvent(NamedTuple):
     """One event of a thread, in µs; `sequence` is autograd's number, -1 for none.
 
-    An `annotation` is a label of the program's or of a library's own.
+    An `annotation` is a label by the program or a library.
     """
 
     begin: float
@@ -55,12 +55,12 @@ class TraceEvent(NamedTuple):
 
     @property
     def is_op(self) -> bool:
-        """Whether it is an op of torch: labels of programs may have any name."""
+        """Whether it is an op of torch: a program's labels may have any name."""
         return not self.annotation and "::" in self.name and not self.name.startswith(_NO_OPS)
 
 
 class ModuleOp(NamedTuple):
-    """What ops in a row have in common; `module` is as in a label, "" for none."""
+    """What the ops in a row share; `module` is as in a label, "" for none."""
 
     module: str
     phase: str
@@ -69,7 +69,7 @@ class ModuleOp(NamedTuple):
     of_dtensors: bool
 
     def is_at(self, level: int) -> bool:
-        """Whether CommDebugMode shows it at a level, from 1 on."""
+        """Whether CommDebugMode shows the op at this level (1 or higher)."""
         trivial = self.name in TRIVIAL
         return level > 2 or (not trivial and (level > 1 or self.of_dtensors))
 
@@ -86,13 +86,13 @@ _NOWHERE: Final = ModulePlace("", "outside")
 
 @dataclass(slots=True)
 class OpsAndTimes:
-    """What one rank, or several, did: times in ns, of threads of the host."""
+    """Ops and times of one or more ranks: times in ns, on threads of the host."""
 
     ops: Counter[ModuleOp] = field(default_factory=Counter)
     op_ns: Counter[ModuleOp] = field(default_factory=Counter)
-    """From begin to end, with what an op calls."""
+    """From begin to end, including what an op calls."""
     self_ns: Counter[ModulePlace] = field(default_factory=Counter)
-    """Without calls of other modules. Outside of modules, only the time of ops counts."""
+    """Without calls of other modules; outside of modules, only the time of ops counts."""
 
     def add(self, other: OpsAndTimes) -> None:
         """Adds another rank."""
@@ -102,7 +102,7 @@ class OpsAndTimes:
 
 
 class _Event:
-    """An event with those inside of it."""
+    """An event with the events inside it."""
 
     __slots__ = ("event", "inside")
 
@@ -112,7 +112,7 @@ class _Event:
 
     @property
     def self_ns(self) -> int:
-        """How long it ran, without those inside."""
+        """How long it ran, without the events inside it."""
         inside = sum(one.event.lasted_ns for one in self.inside)
         return max(0, self.event.lasted_ns - inside)
 
@@ -125,10 +125,10 @@ DTensors; sees it as soon as the subclass has taken over; does not see it."""
 def module_ops(
     events: Iterable[TraceEvent], composite: Collection[str], *, dtensors: bool
 ) -> OpsAndTimes:
-    """Counts the ops of one rank, and adds up their times.
+    """Counts the ops of one rank, and sums their times.
 
-    `composite` are names of ops that are only made of others. Without `dtensors` in the model no
-    op is taken for one on DTensors.
+    `composite` has the names of ops that consist of other ops. Without `dtensors` in the model, no
+    op counts as one on DTensors.
     """
     roots = list(_nested(events))
     makers = _makers(roots)
@@ -169,7 +169,7 @@ def _place_in(one: _Event, place: ModulePlace, makers: dict[int, str]) -> Module
 
 
 def _number_of(node: _Event) -> int:
-    """The sequence number of a node; one with hooks before it has it on the event inside only."""
+    """The sequence number of a node; a node with pre-hooks has it only on the event inside."""
     name = node.event.name[len(NODE) :]
     own = (one.event.sequence for one in node.inside if one.event.name == name)
     return node.event.sequence if node.event.sequence >= 0 else next(own, -1)
@@ -192,9 +192,9 @@ def _nested(events: Iterable[TraceEvent]) -> Iterator[_Event]:
 
 
 def _makers(roots: Iterable[_Event]) -> dict[int, str]:
-    """By sequence number: the module in which the node of autograd was made.
+    """The module in which each node of autograd was made, by sequence number.
 
-    Ops have the number that the next node will get. So the last one with a number made it.
+    An op has the number that the next node will get. So the last op with a number made its node.
     """
     made: dict[int, tuple[float, str]] = {}
     rest = [(root, "", False) for root in roots]
@@ -214,7 +214,7 @@ def _makers(roots: Iterable[_Event]) -> dict[int, str]:
 
 
 def _is_of_dtensors(op: _Event) -> bool:
-    """Whether a subclass of tensors took an op over, and not one that only waits."""
+    """Whether a tensor subclass took over an op, and did not only wait."""
     labels = [one for one in op.inside if not one.event.is_op]
     labels += [deeper for one in labels for deeper in one.inside]
     taken = [one for one in labels if one.event.name == SUBCLASS]

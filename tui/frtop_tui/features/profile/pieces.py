@@ -1,4 +1,4 @@
-"""Pieces of ranks' files, as they come in, until they are merged."""
+"""Collects pieces of the ranks' files until they are merged."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Final
 from frtop_tui.features.profile.unnamed_file import UnnamedFile
 
 MOST_BYTES: Final = 1 << 30
-"""Per file."""
+"""The most bytes per file."""
 
 
 class FetchedFiles:
-    """Files of all ranks of one order, in the folder of the result. Belongs to the file worker."""
+    """Files of all ranks of one order, in the result's folder. Used by the file worker only."""
 
     def __init__(self, folder: Path) -> None:
-        """Creates no file yet; `folder` must have room for all of them."""
+        """Creates no file yet; `folder` must have space for all files."""
         self._folder = folder
         self._files: dict[int, dict[str, UnnamedFile]] = {}
 
     def append(self, rank: int, name: str, data: bytes, _offset: int = 0) -> None:
-        """Puts bytes to the end of a rank's file: they come in order.
+        """Appends bytes to a rank's file: they come in order.
 
         Raises:
-            OSError: there is no room for them.
+            OSError: there is no space for them.
         """
         files = self._files.setdefault(rank, {})
         if name not in files:
@@ -35,7 +35,7 @@ class FetchedFiles:
         return self._files.get(rank, {})
 
     def close(self) -> None:
-        """Gives their room back."""
+        """Frees the space of all files."""
         for files in self._files.values():
             for file in files.values():
                 file.close()

@@ -27,7 +27,7 @@ LEVELS: Final = (
     "and all ops but trivial ones",
     "and all ops",
 )
-"""What each level of CommDebugMode has more than the one before."""
+"""What each level of CommDebugMode adds to the previous one."""
 NO_LABELS: Final = (
     "modules were not recorded: `frtop record --modules on` before the profile, or start the job"
     " with `frtop run --modules`"
@@ -51,7 +51,7 @@ NO_DTENSORS: Final = (
 
 @dataclass(slots=True)
 class CollectiveTime:
-    """From issue to end, of ops of one kind together; not `exact`: they took that at most."""
+    """Total time of ops of one kind, from issue to end; if not `exact`, an upper bound."""
 
     ns: int = 0
     exact: bool = True
@@ -63,7 +63,7 @@ class CollectiveTime:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledModules:
-    """Some ranks together: collectives, ops of torch, and the models of those that have one."""
+    """Some ranks together: collectives, ops of torch, and the models of ranks that have one."""
 
     ranks: tuple[int, ...]
     rows: tuple[ModuleRow, ...]
@@ -104,7 +104,7 @@ def profiled_document(found: ProfiledModules, level: int) -> dict[str, Any]:
 
 
 class _Tree:
-    """The nodes, and what is known of each beside its collectives."""
+    """The nodes, and what is known about each besides its collectives."""
 
     def __init__(self, found: ProfiledModules, level: int) -> None:
         self.ops: defaultdict[str, Counter[ModuleOp]] = defaultdict(Counter)
@@ -137,7 +137,7 @@ class _Tree:
             self._add_up(root)
 
     def _add_up(self, node: ModuleNode) -> Counter[str]:
-        """The times of a node with all below, by phase."""
+        """Sums the times of a node and all nodes below it, by phase."""
         total = Counter(self.self_ns.get(node.path, {}))
         for child in node.children.values():
             total.update(self._add_up(child))
@@ -146,7 +146,7 @@ class _Tree:
         return total
 
     def facts(self, node: ModuleNode) -> dict[str, Any]:
-        """What the JSON of a node has beside collectives."""
+        """What the JSON of a node has besides collectives."""
         known = None if node.is_part else self.modules.get(node.path)
         ops = Counter() if node.is_part else self.ops.get(node.path, Counter())
         found: dict[str, Any] = {"module_type": known.type if known else ""}
@@ -170,7 +170,7 @@ class _Tree:
         return found
 
     def times(self, node: ModuleNode) -> Counter[str]:
-        """How long what is below a node ran on threads of hosts, by phase."""
+        """How long the calls below a node ran on host threads, by phase."""
         return Counter() if node.is_part else self.total_ns[node.path]
 
 

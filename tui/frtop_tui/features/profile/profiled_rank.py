@@ -1,4 +1,4 @@
-"""One rank of an order for torch's profiler: what it is asked, and its files as they come in."""
+"""One rank of an order for torch's profiler: requests to it, and its files as they arrive."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from frtop_tui.job.units import byte_size
 
 POLL_NS: Final = 1_000_000_000
 SILENT_POLL_NS: Final = 5_000_000_000
-"""For a rank that did not answer: its agent waits nearly two seconds for it, for few at a time."""
+"""Pause for a rank that did not answer: its agent waits nearly 2 s for it, for few at a time."""
 BUSY_NS: Final = 20_000_000_000
-"""How long a rank may be busy for another operator: one that is gone loses it after 15 s."""
+"""How long a rank may be busy for another operator; an operator that is gone loses it in 15 s."""
 MOST_OPS: Final = 5000
-"""Ops of a rank that are shown beside its profile."""
+"""The most ops of a rank that are shown beside its profile."""
 _STAGES: Final[dict[str, RankStage]] = {
     "waiting": "waiting",
     "running": "running",
@@ -44,7 +44,7 @@ _STAGES: Final[dict[str, RankStage]] = {
 
 @dataclass(frozen=True, slots=True)
 class OrderTerms:
-    """What all ranks of one order have in common."""
+    """What all ranks of one order share."""
 
     token: str
     options: ProfileOptions
@@ -54,11 +54,11 @@ class OrderTerms:
     withdrawals: ProfileWithdrawals
     fetched: FetchedFiles
     give_up: Callable[[Problem, int], None]
-    """Called when a file cannot be kept here: then no rank's can."""
+    """Called when a file cannot be stored here: then no rank's file can."""
 
     @property
     def busy_until(self) -> int:
-        """Until when a rank that is busy for another operator is asked again."""
+        """The time until which a rank that is busy for another operator is asked again."""
         return self.since + min(BUSY_NS, int(self.options.wait_s * 1e9))
 
 
@@ -66,7 +66,7 @@ class ProfiledRank:
     """Begins an order in a rank, follows it there, and fetches its files."""
 
     def __init__(self, terms: OrderTerms, view: JudgedRank, why_not: str) -> None:
-        """`why_not`: why it cannot be profiled, "" where it can."""
+        """`why_not`: why it cannot be profiled, "" if it can."""
         self.view = view
         self.progress = RankProfile(view.rank, view.host)
         if why_not:
@@ -76,7 +76,7 @@ class ProfiledRank:
         self._agent = terms.tracker.agent(view.host)
         self._left = False
         self._ask_ns = 0
-        """When it is to be asked again."""
+        """When to ask it again."""
         self._under_way: dict[str, int] = {}
         """Requests by action."""
         self._pieces: Pieces | None = None
@@ -90,7 +90,7 @@ class ProfiledRank:
 
     @property
     def fetches(self) -> bool:
-        """Whether its files are on their way."""
+        """Whether its files are being fetched."""
         return self._pieces is not None and not self._pieces.over
 
     @property
@@ -100,18 +100,18 @@ class ProfiledRank:
 
     @property
     def trace(self) -> RankTrace:
-        """What it has written, for the merged file."""
+        """The rank's files, for the merged file."""
         files = self._terms.fetched.of_rank(self.view.rank)
         return RankTrace(self.view.rank, self.view.host, files, self._clocks)
 
     def update(self, now: int) -> None:
-        """Asks for the order, or how far it is, where that is due."""
+        """Sends the order, or asks for its progress, if that is due."""
         if not self.over and not self._under_way and now >= self._ask_ns:
-            # One that was not answered may never have been read: the rank takes it only once.
+            # An unanswered order may never have been read; a rank takes the same order only once.
             self._ask("begin" if self.progress.stage == "ordered" else "status", now)
 
     def fail(self, text: str, now: int) -> None:
-        """Ends the order in this rank, which gives no file."""
+        """Ends the order in this rank, without a file."""
         self._drop_requests()
         self._withdraw(now)
         self.progress = replace(self.progress, stage="failed", text=text)
@@ -211,7 +211,7 @@ class ProfiledRank:
         if pause_ns:
             self._ask_ns = now + pause_ns
             self.progress = replace(self.progress, text=text)
-        elif self.progress.stage != "fetching":  # then its files are there without it
+        elif self.progress.stage != "fetching":  # while fetching, its files arrive without it
             self.fail(text, now)
 
     def _take_files(self, response: ProfileResponse, now: int) -> None:
@@ -238,7 +238,7 @@ class ProfiledRank:
     def pieces_complete(self, now: int) -> None:
         if self.over or self._left:
             return
-        self._withdraw(now)  # the rank may remove its files
+        self._withdraw(now)  # now the rank may remove its files
         request = wire.HistoryRequest(0, self.view.key, MOST_OPS)
         self._terms.tracker.request(self.view.host, request, self._finish, now, agent=self._agent)
 

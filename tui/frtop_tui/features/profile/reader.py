@@ -1,6 +1,6 @@
-"""Reads a profile that `frtop profile` wrote: of each rank its events, ops, modules, allocations.
+"""Reads a profile by `frtop profile`: each rank's events, ops, modules and allocations.
 
-The file comes from anywhere: its size is bounded, and of each event a few plain values are read.
+The file may come from anywhere: its size is bounded, and only a few plain values are read.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from frtop_tui.statistics.module_sums import ModuleKey, ModuleSums, module_rows
 MOST_BYTES: Final = 1 << 30
 """Largest file without compression: some three million events."""
 FIRST_RANK: Final = 10
-"""Process ids of frtop's own lanes begin here."""
+"""The process ids of frtop's own lanes begin here."""
 _PIECE: Final = 1 << 22
 _BEGIN: Final = 1 << 16
-"""A trace says within this many bytes that events follow."""
+"""The list of events begins within this many bytes."""
 ANNOTATION: Final = "user_annotation"
 _OF_HOST: Final = frozenset({"cpu_op", ANNOTATION})
 EXACT: Final = "exact"
@@ -84,7 +84,7 @@ class _Document(msgspec.Struct):
 
 
 class _Issued(NamedTuple):
-    """An op of frtop's own lanes, issued by a module."""
+    """An op in frtop's own lanes, issued by a module."""
 
     at_us: float
     key: ModuleKey
@@ -97,7 +97,7 @@ class _Issued(NamedTuple):
 class _RankContent:
     """One rank: events of torch, and ops of frtop's own lanes.
 
-    The lanes are as long as the longest profile of all ranks, which do not start and end together.
+    The lanes span the profiles of all ranks, which do not start and end together.
     """
 
     events: list[TraceEvent] = field(default_factory=list)
@@ -105,7 +105,7 @@ class _RankContent:
     span: tuple[float, float] | None = None
 
     def profiled_ops(self) -> Iterator[_Issued]:
-        """Those that were issued while this rank was profiled."""
+        """Ops that were issued while this rank was profiled."""
         begin, end = self.span or (0.0, inf)
         return (one for one in self.issued if begin <= one.at_us <= end)
 
@@ -116,12 +116,12 @@ _args: Final = msgspec.json.Decoder(_Args)
 
 
 def is_named_profile(path: Path) -> bool:
-    """Whether a file has the name of a profile."""
+    """Whether a file's name is that of a profile."""
     return path.name.endswith((".json.gz", ".json"))
 
 
 def is_profile(path: Path) -> bool:
-    """Whether a file seems to be a profile, by its name and begin; `read_profile` says if it is."""
+    """Whether a file looks like a profile, by its name and start; `read_profile` decides."""
     if not is_named_profile(path):
         return False
     try:
@@ -132,17 +132,17 @@ def is_profile(path: Path) -> bool:
 
 
 def read_profile(path: Path, ranks: Collection[int] = ()) -> ProfiledModules:
-    """Reads a whole profile, of these ranks or of all that it has.
+    """Reads a whole profile, for these ranks or for all.
 
     Raises:
-        FrtopError: it is none, or too large, or cannot be read, or has no such rank.
+        FrtopError: the file is no profile, too large or unreadable, or has no such rank.
     """
     document, found = _read(path, ranks)
     return _by_module(document, {rank: about.modules for rank, about in found.items()})
 
 
 def read_allocations(path: Path, ranks: Collection[int] = ()) -> list[RankAllocations]:
-    """What torch's allocator did in these ranks, or in all; none where that was not recorded.
+    """What torch's allocator did in these ranks, or in all; empty if that was not recorded.
 
     Raises:
         FrtopError: as `read_profile`.
@@ -152,7 +152,7 @@ def read_allocations(path: Path, ranks: Collection[int] = ()) -> list[RankAlloca
 
 
 def _read(path: Path, ranks: Collection[int]) -> tuple[_Document, dict[int, _RankAbout]]:
-    """A whole profile, and what it says about these ranks, or about all."""
+    """A whole profile, and its information about these ranks, or about all."""
     try:
         document = _documents.decode(_content(path))
     except (EOFError, zlib.error, gzip.BadGzipFile, msgspec.MsgspecError, RecursionError):
@@ -212,7 +212,7 @@ def _content(path: Path) -> bytes:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """The content, unpacked if it is packed."""
+    """The content, decompressed if necessary."""
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
@@ -253,11 +253,11 @@ def _add(raw: msgspec.Raw, contents: Mapping[int, _RankContent]) -> None:
                             is_exact)
                 )  # fmt: skip
     except msgspec.MsgspecError:
-        return  # an event of another shape is none of ours
+        return  # frtop writes no event of another shape
 
 
 def _shapes_text(dims: Any) -> str:
-    """`[2,8] [8,16]`: of the inputs that are tensors."""
+    """`[2,8] [8,16]`: the shapes of the inputs that are tensors."""
     if not isinstance(dims, list):
         return ""
     shapes = [one for one in dims[:16] if isinstance(one, list) and one]

@@ -1,4 +1,4 @@
-"""What `frtop statistics` says of a profile: ops and times by module, or torch's allocator."""
+"""`frtop statistics` for a profile: ops and times by module, or torch's allocator."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from frtop_tui.features.profile.reader import (
 
 
 def count(options: argparse.Namespace) -> int | None:
-    """Prints the figures of a profile and returns the exit status; None: no profile is meant."""
+    """Prints the figures of a profile; returns the exit status, None if no profile is named."""
     if options.by == "memory":
         return _run_allocations(options)
-    # Others write stacks as *.json: a file is a profile by its content, unless that is said.
+    # Stacks are *.json too: without a profile's name or option, the content decides.
     is_one = is_named_profile if options.by == "module" else is_profile
     if profile := next((path for path in options.paths if is_one(Path(path))), None):
         _require_fitting(options, profile)
         return _run_profile(options, Path(profile))
     if options.level:
         raise UsageError(
-            f"level {options.level} is only known of a profile",
+            f"level {options.level} needs a profile",
             "`frtop profile --steps 1 --shapes -o FILE.json.gz`, then name FILE.json.gz here",
         )
     return None
@@ -41,7 +41,7 @@ def _require_fitting(options: argparse.Namespace, profile: str) -> None:
     if options.by == "line" or options.group or options.window:
         asked = "--by line" if options.by == "line" else "--group" if options.group else "--window"
         raise UsageError(
-            f"{profile} is a profile, which is counted by module: without {asked}",
+            f"{profile} is a profile, which is counted by module: leave out {asked}",
             f"`frtop statistics {shlex.quote(str(profile))}`,"
             " or `--by memory` for what torch's allocator did",
         )
@@ -62,7 +62,7 @@ def _run_profile(options: argparse.Namespace, path: Path) -> int:
 def _run_allocations(options: argparse.Namespace) -> int:
     step = "`frtop profile --memory -o FILE.json.gz`, then name FILE.json.gz here"
     if len(options.paths) != 1:
-        raise UsageError("what torch's allocator did is known of one profile at a time", step)
+        raise UsageError("what torch's allocator did is shown for one profile at a time", step)
     found = read_allocations(Path(options.paths[0]), options.rank or ())
     if not found:
         raise FrtopError(f"{options.paths[0]} was recorded without allocations", step)

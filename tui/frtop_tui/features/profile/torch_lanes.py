@@ -1,6 +1,6 @@
-"""What torch wrote of one rank, as lanes of a merged profile: on its clock, with names of its own.
+"""Torch's events of one rank as lanes of a merged profile, on its clock, with own names.
 
-Perfetto drops what does not nest within a thread, what begins before its first moment, and arrows
+Perfetto drops events that do not nest within a thread or begin before its first moment, and arrows
 whose ids are no numbers: none of it is written so. A trace may have a million events: it is read
 from a mapped file, and its events are changed one by one, not as Python's objects.
 """
@@ -24,22 +24,22 @@ from frtop_tui.files.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
 from frtop_tui.job.naming import group_label, printable
 
 FIRST_PROCESS: Final = 100_000
-"""Process ids of torch's lanes begin here; those of frtop's own are far below."""
+"""Process ids of torch's lanes begin here; those of frtop's lanes are far below."""
 PER_RANK: Final = 100
-"""A rank's processes: itself, its devices, and what Kineto shows like processes."""
+"""A rank's processes: itself, its devices, and what Kineto shows as processes."""
 STEPS_LANE: Final = (1 << 31) - 1
-"""The lane of steps, no thread's: a step ends within `Optimizer.step`, and so they overlap."""
+"""A lane for steps: they belong to no thread, since a step ends within `Optimizer.step`."""
 SLACK_NS: Final = 50_000
-"""By which the issue of an op may seem to lie outside of torch's event for it."""
+"""How far an op's time of issue may seem to be outside of torch's event for it."""
 JUMP_NS: Final = 1_000_000
 MOST_MODEL: Final = 64 << 20
-"""Bytes of a description of a model."""
+"""The most bytes of a model's description."""
 UNREADABLE: Final = (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
-"""What reading a file can raise that is not as torch writes it; msgspec's are among them."""
+"""Errors from reading a file that torch did not write; they include msgspec's."""
 _STEP: Final = b'"ProfilerStep#'
 _COLLECTIVE: Final = b'"c10d::'
 _NAMED: Final = (b'"c10d::', b'"record_param_comms', b'"gloo:', b'"nccl:')
-"""Beginnings of the names of events that stand for a collective."""
+"""Prefixes of the names of events that stand for a collective."""
 _DROPPED: Final = frozenset((b'"process_name"', b'"process_sort_index"'))
 _LABELS: Final = b'"process_labels"'
 _OF_DEVICES: Final = frozenset((b'"kernel"', b'"gpu_memcpy"', b'"gpu_memset"'))
@@ -50,7 +50,7 @@ Event = dict[str, msgspec.Raw]
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """The files of one rank by name, and its monotonic and wall clock at both ends, in ns."""
+    """The files of one rank by name, and its monotonic and wall clock at start and end, in ns."""
 
     rank: int
     host: str
@@ -77,7 +77,7 @@ _encode: Final = msgspec.json.Encoder().encode
 def rank_events(
     trace: RankTrace, frame: Frame, begin: int, about: dict[str, Any]
 ) -> Iterator[bytes]:
-    """The events of one rank on our clock, with processes of their own."""
+    """The events of one rank on the operator's clock, in processes of their own."""
     view = frame.ranks[trace.rank]
     (at, wall), (at_end, wall_end) = trace.clocks[0], trace.clocks[-1]
     jump = (wall_end - wall) - (at_end - at)
@@ -113,7 +113,7 @@ def rank_events(
 
 
 def _model(file: UnnamedFile | None) -> ModelDescription | None:
-    """The modules of a rank; None where they are not recorded, or the file is damaged."""
+    """The modules of a rank; None if they are not recorded or the file is damaged."""
     try:
         if file is None:
             return None
@@ -132,14 +132,14 @@ class _Lanes:
         self._ops = ops
         self._processes: dict[bytes, int] = {}
         self._devices: set[bytes] = set()
-        """Those of the processes that are devices: in a container a rank may have pid 7, too."""
+        """Process ids that are devices: in a container, a rank may have pid 7 too."""
         self._flows: dict[bytes, int] = {}
         self._steps: msgspec.Raw | None = None
         self.numbered = 0
-        """Events that have frtop's number of their op."""
+        """How many events got frtop's number of their op."""
 
     def moved(self, event: Event) -> Event | None:
-        """The event in its lane and time; None: it has no place."""
+        """The event in its lane and time; None if it has no place."""
         name, phase = bytes(event.get("name", b"")), bytes(event.get("ph", b""))
         if name in _DROPPED:
             return None
@@ -190,7 +190,7 @@ def _metadata(name: str, pid: object, tid: int, args: Mapping[str, object]) -> d
 
 
 def _begins_at(event: Event, time_us: float) -> bool:
-    """Sets when an event begins: at the first moment at the earliest; false: it was over then."""
+    """Sets an event's begin, at the first moment or later; false if it was over before."""
     if time_us < 0:
         lasts_us = float(msgspec.json.decode(event.get("dur", msgspec.Raw(b"0")))) + time_us
         if lasts_us <= 0:
@@ -201,9 +201,9 @@ def _begins_at(event: Event, time_us: float) -> bool:
 
 
 class _Numbers:
-    """frtop's numbers of ops, to be found by the time of torch's events for them.
+    """frtop's numbers of ops, looked up by the times of torch's events for them.
 
-    An op is issued inside of torch's event `c10d::...` for it: frtop's hook is below it.
+    An op is issued inside torch's event `c10d::...`, because frtop's hook is called below it.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class _Numbers:
                 self._ops.append(ops[place])
 
     def of(self, at_us: float, offset_us: float) -> RankOp | None:
-        """The op in whose event a time lies."""
+        """The op whose event includes a time."""
         at = (at_us - offset_us) * 1000 + self._shift
         place = bisect_right(self._begins, at + 1) - 1
         return self._ops[place] if place >= 0 and at <= self._ends[place] else None

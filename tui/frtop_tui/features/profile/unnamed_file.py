@@ -16,9 +16,9 @@ from typing import Final
 from frtop_probe import atomic_file
 
 _NO_UNNAMED: Final = frozenset((errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT))
-"""Errors of file systems, and of kernels, that know no files without a name."""
+"""Errors of file systems and kernels that do not support files without a name."""
 _NO_LINK: Final = frozenset((errno.ENOENT, errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP))
-"""Errors where a file without a name cannot get one: it is copied."""
+"""Errors if a file cannot be given a name: then it is copied."""
 
 
 class UnnamedFile:
@@ -42,10 +42,10 @@ class UnnamedFile:
         self.size = 0
 
     def write(self, data: bytes) -> int:
-        """Appends to it; returns how many bytes, which is always all of them.
+        """Appends all bytes; returns how many.
 
         Raises:
-            OSError: there is no room, for instance.
+            OSError: there is no space, for instance.
         """
         left = memoryview(data)
         try:
@@ -54,12 +54,12 @@ class UnnamedFile:
                 self.size += written
                 left = left[written:]
         except OSError as error:
-            error.filename = str(self._folder)  # of a descriptor it is not known
+            error.filename = str(self._folder)  # a descriptor does not tell it
             raise
         return len(data)
 
     def flush(self) -> None:
-        """Does nothing: what was written is in the file."""
+        """Does nothing: writes are not buffered."""
 
     def fileno(self) -> int:
         return self._descriptor
@@ -98,7 +98,7 @@ class UnnamedFile:
                 draft.unlink()
 
     def close(self) -> None:
-        """Gives its room back, unless it was published."""
+        """Frees the file's space, unless it was published."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

@@ -45,7 +45,7 @@ def _profile(verbs: Verbs[Parser]) -> None:
     profile.add_argument("--wait", type=seconds_up_to(600), default=60.0, metavar="S",
                          help="how long ranks may take to reach a step (default: 60)"
                          )  # fmt: skip
-    profile.add_argument("--yes", action="store_true", help="accept the cost, and do not ask")
+    profile.add_argument("--yes", action="store_true", help="accept the cost without being asked")
     profile.set_defaults(run=command("features.profile.command"))
 
 

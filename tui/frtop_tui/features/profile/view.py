@@ -57,7 +57,7 @@ class ProfileScreen(FrameScreen):
         Binding("enter", "order", "order", tooltip="orders it, once its cost was shown",
                 id="profile.order"),
         Binding("P", "anew", "another", show=False,
-                tooltip="asks for another order, once this one is over", id="profile.anew"),
+                tooltip="asks for another order after this one", id="profile.anew"),
         Binding("w", "write", "write", show=False,
                 tooltip="writes the ranks that are complete, and ends the others",
                 id="profile.write"),
@@ -91,9 +91,9 @@ class ProfileScreen(FrameScreen):
 
     @property
     def under_way(self) -> bool:
-        """Whether an order is."""
+        """Whether an order is under way."""
         if self._progress is None:
-            return self._ordered  # nothing has come of it yet
+            return self._ordered  # no progress was reported yet
         return self._progress.state in ("running", "merging")
 
     def why_unavailable(self, action: str) -> str:
@@ -103,7 +103,7 @@ class ProfileScreen(FrameScreen):
         if name == "anew" and not self._ordered:
             return "Nothing is ordered yet: enter orders it."
         if name in ("order", "option", "unit", "longer") and self._ordered:
-            return "This is ordered already: P asks for another one when it is over."
+            return "This is already ordered: P asks for another one when it is over."
         if name == "write" and not self.under_way:
             return "No order is under way."
         return super().why_unavailable(action)
@@ -115,7 +115,7 @@ class ProfileScreen(FrameScreen):
         progress: ProfileProgress | None = self.news["profile"]
         self._progress = progress
         if progress is not None and progress.state in ("running", "merging"):
-            self._ordered = True  # by an earlier screen: it goes on
+            self._ordered = True  # an earlier screen ordered it: it goes on
 
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(ProfilePane)
@@ -161,7 +161,7 @@ class ProfileScreen(FrameScreen):
             self.app.notify("No rank is complete yet: esc withdraws the order.", timeout=4)
 
     def action_option(self, name: str) -> None:
-        """Adds something to the order, or leaves it out."""
+        """Switches an option of the order."""
         self._change(replace(self.options, **{name: not getattr(self.options, name)}))
 
     def action_unit(self) -> None:
@@ -178,7 +178,7 @@ class ProfileScreen(FrameScreen):
             self._change(replace(options, seconds=_next(SECONDS, options.seconds, by)))
 
     def action_anew(self) -> None:
-        """Asks again, after an order came to its end."""
+        """Asks again after an order has ended."""
         if self.check_available("anew"):
             self._ordered = False
             self.draw_all()
@@ -205,7 +205,7 @@ class ProfilePane(LineView):
         self.unavailable = ""
         self.standing = ""
         self.before = ""
-        """The file of the order before."""
+        """The file of the previous order."""
         self.waiting: tuple[int, ...] = ()
 
     def ask(
@@ -220,8 +220,8 @@ class ProfilePane(LineView):
     ) -> None:
         """Shows the question.
 
-        `unavailable` says why nothing can be ordered, `standing` which ranks stand still;
-        `before` is the file of the order before.
+        `unavailable` says why nothing can be ordered; `standing` names ranks that stand still;
+        `before` is the file of the previous order.
         """
         self.ranks, self.options, self.path = ranks, options, path
         self.standing, self.before = standing, before
@@ -230,7 +230,7 @@ class ProfilePane(LineView):
         self.redraw()
 
     def show(self, progress: ProfileProgress, waiting: tuple[int, ...] = ()) -> None:
-        """Shows what becomes of the order; `waiting` are other ranks, that `P` was pressed for."""
+        """Shows the order's progress; `waiting` are other ranks for which `P` was pressed."""
         self.progress, self.waiting = progress, waiting
         self.entitle(f"profile of {folded(rank.rank for rank in progress.ranks)}")
         self.redraw()
@@ -259,9 +259,9 @@ class ProfilePane(LineView):
                    (OPTION_NAMES[name], "strong" if on else ""), (cost, ""))  # fmt: skip
         yield ()
         yield (("enter", "key"), (" orders it, into ", ""), (short_path(self.path), "strong"))
-        yield (("esc", "key"), (" leaves, and nothing is ordered", ""))
+        yield (("esc", "key"), (" leaves without an order", ""))
         if self.before:
-            yield plain(f"The order before is written: {short_path(self.before)}", "dim")
+            yield plain(f"The previous order was written: {short_path(self.before)}", "dim")
 
 
 def _progress_rows(
@@ -276,7 +276,7 @@ def _progress_rows(
             complete = sum(rank.complete for rank in progress.ranks)
             text = f" writes {counted(complete, 'complete rank')}, without the others"
             yield (("w", "key"), (text, ""))
-        yield (("esc", "key"), (" withdraws the order in all ranks, and writes nothing", ""))
+        yield (("esc", "key"), (" withdraws the order in all ranks and writes nothing", ""))
     else:
         words = {"written": "good", "failed": "bad", "withdrawn": "warn"}
         for text in result_lines(progress):
@@ -288,7 +288,7 @@ def _progress_rows(
             yield ()
             yield from (clip(plain(text), width) for text in table)
     yield ()
-    if progress.state != "withdrawn":  # then it is over in all of them
+    if progress.state != "withdrawn":  # a withdrawn order is over in all ranks
         yield from (_rank_row(rank, width) for rank in progress.ranks)
 
 

@@ -1,4 +1,4 @@
-"""Withdraws orders for torch's profiler, and asks again until the ranks know it.
+"""Withdraws orders for torch's profiler, and repeats that until the ranks know it.
 
 A rank that still has an order refuses the next one, and keeps its files.
 """
@@ -16,13 +16,13 @@ from frtop_tui.diagnosis.model import JudgedRank
 
 REPEAT_NS: Final = 1_000_000_000
 SILENT_NS: Final = 5_000_000_000
-"""The same for a rank that does not run: its agent waits nearly two seconds for each request."""
+"""The pause for a rank that does not run: its agent waits nearly 2 s for each request."""
 AWAITED_NS: Final = 5_000_000_000
 """How long the end of an order may wait for the withdrawals."""
 REPEATED_NS: Final = 15_000_000_000
 """A rank that receives nothing for this long withdraws the order itself."""
 LATER: Final = frozenset({"silent", "deadline", "stopped", "none", "lost"})
-"""Reasons why a rank does not answer now, and may answer later."""
+"""Reasons why a rank does not answer now but may answer later."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,7 @@ class _Withdrawal:
 
 
 class ProfileWithdrawals:
-    """Belongs to the source's thread. Those of one order may outlive it."""
+    """Used from the source's thread. An order's withdrawals may outlive it."""
 
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
@@ -55,11 +55,11 @@ class ProfileWithdrawals:
         self._ask(one, now)
 
     def are_awaited(self, now: int) -> bool:
-        """Whether a rank that has answered before may still acknowledge one soon."""
+        """Whether a rank that has answered before may soon acknowledge a withdrawal."""
         return any(one.awaited and now - one.since < AWAITED_NS for one in self._open)
 
     def update(self, now: int) -> None:
-        """Asks again where that is due."""
+        """Repeats withdrawals that are due."""
         for one in list(self._open):
             if now - one.since >= REPEATED_NS:
                 self._tracker.drop(self._under_way.get(one, 0))

@@ -1,4 +1,4 @@
-"""The possible outcomes of a profile, and the actual one, in words."""
+"""What a profile costs, how far it is, and its outcome, in words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frtop_tui.job.naming import folded, typed
 from frtop_tui.job.units import byte_size, counted, duration, timing
 
 _HELD: Final = ("silent", "stopped")
-"""States of ranks that reach no step, whether or not others wait for them."""
+"""States of ranks that reach no step, even if no rank waits for them."""
 
 STAGES: Final = {
     "ordered": "asked",
@@ -48,9 +48,9 @@ def consent_lines(options: ProfileOptions) -> Iterator[str]:
 
 
 def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions) -> str:
-    """Says which of these ranks seem to reach no next step; empty where all may.
+    """Says which of these ranks seem unable to reach a next step; "" if all may.
 
-    A wait alone says nothing: each step has some. A verdict names the rank, or something holds it.
+    A wait proves nothing: each step has some. A verdict names the rank, or something holds it.
     """
     named = {
         rank
@@ -68,7 +68,7 @@ def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions)
     verb = "stand still, for up to" if several else "stands still, for"
     begin = "step" if options.steps else "step or op"
     return (
-        f"{who} {verb} {duration(seconds)}: the profiler starts at the next {begin} only."
+        f"{who} {verb} {duration(seconds)}: the profiler only starts at the next {begin}."
         f" Without one in {options.wait_s:g} s the order ends, and nothing is recorded there."
     )
 

@@ -1,4 +1,4 @@
-"""`frtop statistics` and `frtop diff`: where the time goes, and what changed."""
+"""`frtop statistics` and `frtop diff`: where time goes, and what changed."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _source(options: argparse.Namespace) -> Source:
     if not options.paths:
-        # A folder may have the name of a group: `data`.
+        # Only files: a folder may have the name of a group, such as `data`.
         if file := next((name for name in options.group or () if Path(name).is_file()), None):
-            raise UsageError(f"{file} is a file, and stands behind --group", "put files first")
+            raise UsageError(f"{file} is a file, but follows --group", "put files first")
         return connect(options)
     return RecordedSource(open_files(options))
 
@@ -94,13 +94,13 @@ def _groups(names: list[str], frame: Frame) -> frozenset[GroupKey]:
 
 
 def _answered(source: Source, wait_s: float) -> Frame:
-    """The first frame with statistics of all ranks; of some after `wait_s` seconds."""
+    """The first frame with statistics of all ranks; after `wait_s` seconds, of any."""
     end = time.monotonic() + wait_s
     while True:
         frame = source.frame()
         found = frame.statistics
         if found is not None and not found.with_calls:
-            found = None  # an answer to what was asked before
+            found = None  # an answer to an earlier request
         if frame.recorded is not None or (found is not None and not found.missing and found.ranks):
             return frame
         if frame.problem is not None and frame.problem.internal:
@@ -112,7 +112,7 @@ def _answered(source: Source, wait_s: float) -> Frame:
 
 
 def run_diff(options: argparse.Namespace) -> int:
-    """Returns 0, whatever changed; with limits what the checks say."""
+    """Returns 0 whatever changed; with limits, the result of the checks."""
     before, after = (open_paths([Path(path)], options.job) for path in (options.a, options.b))
     after = without_overlap(before, after)
     checks = _checks(before, after, options.fail_above) if options.fail_above else None

@@ -54,8 +54,8 @@ def comparison_lines(before: Frame, after: Frame) -> list[str]:
 
 
 def _nothing_issued(before: Frame, after: Frame) -> str:
-    """What to say if the second recording has no ops at all."""
-    words = "the second recording has no op"
+    """The text for a second recording without ops."""
+    words = "the second recording has no ops"
     if before.recorded is not None and after.recorded is not None:
         seconds = (after.recorded.wall_ns - before.recorded.wall_ns) / 1e9
         if seconds > 0:
@@ -75,7 +75,7 @@ def _cells(one: Measured) -> tuple[str, str, str]:
 def _steps(found: StatisticsChange, first: JobStatistics, second: JobStatistics) -> list[str]:
     before, after, noise = _cells(found.step)
     if found.step.before_ns is None and found.step.after_ns is None:
-        return ["steps are not recorded in either"]
+        return ["neither recording has steps"]
     lines = [f"step  {before}, then {after} ({noise}): {found.step.change}"]
     slower = [rank for rank, one in found.steps_by_rank.items() if one.change == "slower"]
     if slower and len(slower) < len(found.steps_by_rank):
@@ -97,7 +97,7 @@ def settings_changes(before: Frame, after: Frame) -> list[str]:
 
 
 def comparison_document(before: Frame, after: Frame) -> dict[str, Any]:
-    """The same as values of JSON; times in ns."""
+    """The same for JSON; times in ns."""
     first, second = before.statistics, after.statistics
     if first is None or second is None:
         return {"lines": [], "step": None, "settings": settings_changes(before, after)}

@@ -1,4 +1,4 @@
-"""What a table of statistics shows of the newest answer: grouping, filter, order, and the mark."""
+"""What the tables show of the newest statistics: grouping, filter, order, and the mark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_SORT = {"rank": "others waited"}
 
 
 class StatisticsView:
-    """Rows are made once for each answer and grouping, not for each frame."""
+    """Builds rows once per answer and grouping, not once per frame."""
 
     def __init__(self) -> None:
         self.at = Difference()
@@ -38,9 +38,9 @@ class StatisticsView:
         self.sorts: dict[Grouping, str] = {}
         self.reverse = False
         self.baseline: tuple[JobStatistics, int] | None = None
-        """What columns show the difference to, and its time on the operator's wall clock."""
+        """The statistics that columns compare with, and their time on the operator's wall clock."""
         self.unfolded: frozenset[tuple[object, ...]] = frozenset()
-        """Keys of the rows by line that are unfolded: all their groups are listed below."""
+        """Keys of the unfolded rows by line, which list all their groups below."""
         self.count = 0
         """How many rows match the filter; their groups are not counted."""
         self._frame: Frame | None = None
@@ -50,7 +50,7 @@ class StatisticsView:
         self._ranks: list[RankFigures] = []
 
     def take(self, frame: Frame) -> None:
-        """Makes the rows, where the answer, the grouping or the mark is another one."""
+        """Rebuilds the rows if the answer, the grouping or the mark has changed."""
         self._frame = frame
         statistics = frame.screen_statistics
         self.at.take_verdicts(frame.verdicts)
@@ -82,7 +82,7 @@ class StatisticsView:
     def _groups_of(
         self, frame: Frame, statistics: JobStatistics | None, rows: Sequence[StatisticsRow]
     ) -> dict[tuple[object, ...], list[StatisticsRow]]:
-        """By key of a row by line, the groups that stand below it."""
+        """The groups below each row by line, by the row's key."""
         if statistics is None or self.grouping != "line":
             return {}
         by_group, labels = SampledByGroup(statistics), labels_of(frame.groups)
@@ -96,19 +96,19 @@ class StatisticsView:
         }  # fmt: skip
 
     def unfold(self, row: StatisticsRow) -> None:
-        """Shows all groups of a row below it, or once more only those that differ."""
+        """Switches between all groups below a row and only those that differ."""
         self.unfolded ^= {row.of_row or row.key}
 
     def why_not_unfolded(self, row: StatisticsRow | RankFigures | None) -> str:
-        """Why a row cannot be unfolded; "" where it can."""
+        """Why a row cannot be unfolded; "" if it can."""
         if not isinstance(row, StatisticsRow) or self.grouping != "line":
-            return "Groups stand below the rows by line: v."
+            return "Only rows by line have groups below them: press v."
         if row.of_row is None and len(row.groups) < 2:
-            return "The ops of this row are of one group."
+            return "All ops of this row belong to one group."
         return ""
 
     def why_no_timeline(self, row: StatisticsRow | RankFigures | None) -> str:
-        """Why the timeline has no place of a row; "" where it has one."""
+        """Why a row has no place in the timeline; "" if it has one."""
         if row is None:
             return "There is no row here."
         if isinstance(row, StatisticsRow) and row.last.rank is None:
@@ -118,12 +118,12 @@ class StatisticsView:
         return ""
 
     def late_in(self, row: StatisticsRow) -> LateIn | None:
-        """The ops of a row that its last rank takes part in; None: its group is not known."""
+        """The ops of a row in which its last rank takes part; None if their group is not known."""
         rank = row.last.rank
         own = [key for key in row.groups if rank in members_of(key.ranks)]
         if not own:
             return None
-        # Of a verdict's group where it is one of several: there the rank is late by itself.
+        # Of several groups, take the verdict's: there the rank itself causes the delay.
         of_verdict = [key for key, _ in self.at.places if key in own]
         kind = next(iter(row.kinds)) if len(row.kinds) == 1 else ""
         sites = {call.site for call in row.calls}
@@ -161,7 +161,7 @@ class StatisticsView:
         self.sorts[self.grouping] = neighbour(titles, self.sort, by)
 
     def mark(self) -> bool:
-        """Compares with what is shown now, or with nothing; False where nothing is shown."""
+        """Marks what is shown now, or removes the mark; False if nothing is shown."""
         frame = self._frame
         if self.baseline is not None:
             self.baseline = None
@@ -172,23 +172,23 @@ class StatisticsView:
         return True
 
     def target(self, row: StatisticsRow) -> int | Collection[int]:
-        """Where `enter` leads: to the rank named as the last to arrive, else to all ranks."""
+        """Where `enter` leads: to the rank that arrives last, else to all ranks of the row."""
         return row.ranks if row.last.rank is None else row.last.rank
 
     def difference_text(self) -> str:
-        """What the columns show, where that is a difference; else ""."""
+        """What the columns compare with; "" if they show values."""
         if self.baseline is None:
             return ""
         statistics, wall_ns = self.baseline
         return (
-            f"change since the mark of {local_clock(wall_ns)} ({window(statistics.seconds)});"
+            f"change since the mark at {local_clock(wall_ns)} ({window(statistics.seconds)});"
             " = is less than 9 %, and m removes the mark"
         )
 
     def why_empty(self, widen: str = "", no_answer: str = "") -> str:
         """The text that replaces an empty table.
 
-        `widen` are the keys that widen the window; `no_answer` says why no answer will be shown.
+        `widen` names the keys that widen the window; `no_answer` says why no answer will be shown.
         """
         frame = self._frame
         if frame is None or frame.screen_statistics is None:
@@ -206,7 +206,7 @@ class StatisticsView:
 
 
 def nothing_issued(frame: Frame) -> str:
-    """`no op for 60 s, the last one 4m12s ago`, as far as that is known."""
+    """`no op for 60 s, the last one 4m12s ago`, if these times are known."""
     statistics = frame.screen_statistics
     during = f" for {window(statistics.seconds)}" if statistics is not None else ""
     last_ns = max((group.issued_ns for group in frame.groups), default=0)

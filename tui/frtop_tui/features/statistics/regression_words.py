@@ -1,4 +1,4 @@
-"""Checks of one recording against another, as lines of text, as JSON, as an exit status."""
+"""Checks of one recording against another, as text, as JSON, and as an exit status."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ HEAD: Final = ("check", "line", "op", "limit", "before", "after", "change", "sam
 STATUS: Final[dict[Result, int]] = {"within": HEALTHY, "above": SLOWER, "undecided": UNDECIDED}
 _ORDER: Final[tuple[Result, ...]] = ("above", "undecided", "within")
 MOST_CHECKS: Final = 40
-"""Lines of text, those above their limit first; JSON has all."""
+"""The most lines of text, checks above their limit first; JSON has all."""
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:
-    """Lines that are safe for a terminal; the last one sums up."""
+    """Lines that are safe for a terminal; the last line is a summary."""
     found = sorted(checks, key=lambda one: _ORDER.index(one.result))
     table: list[Sequence[str]] = [HEAD]
     for one in found[:MOST_CHECKS]:
@@ -89,7 +89,7 @@ def check_document(checks: Sequence[Check]) -> dict[str, Any]:
 
 
 def _finite(interval: tuple[float, float] | None) -> list[float | None] | None:
-    """JSON has no infinity: growth from 0 has no share."""
+    """None for infinity, which JSON lacks: growth from 0 has no share."""
     if interval is None:
         return None
     return [None if math.isinf(one) else one for one in interval]

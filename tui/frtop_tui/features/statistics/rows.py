@@ -1,6 +1,6 @@
-"""Statistics as rows: calls by line, op or group, put together where several make one row. Pure.
+"""Statistics as rows: calls by line, op or group, merged if several share a row. Pure.
 
-What cannot be put together is shown as it is: of several medians the least and the largest.
+Figures that cannot be merged become a range: of several medians, the smallest and the largest.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from frtop_tui.statistics.step_table import newest_steps
 from frtop_tui.text.statistics_words import alike_words, mean_sizes
 
 MOST_OPS: Final = 64
-"""How many of a group's newest sampled ops count: 64 of a group of 10,000 take 0.3 s."""
+"""The newest sampled ops of a group that count: 64 in a group of 10,000 ranks take 0.3 s."""
 
 
 class RankFigures(Struct, frozen=True):
-    """One rank. Times in ns, None where nothing is known.
+    """One rank. Times in ns, None if not known.
 
-    `others_ns` is the time that the other members would not have waited, had it come with the one
-    before it: of the sampled ops only, summed over the members.
+    `others_ns` is how much less the other members would have waited if this rank had come together
+    with the one before it, summed over members and sampled ops.
     """
 
     rank: int
@@ -50,7 +50,7 @@ class RankFigures(Struct, frozen=True):
 
 
 def rank_rows(statistics: JobStatistics, hosts: dict[int, str]) -> list[RankFigures]:
-    """A row for every rank that answered, in order of rank."""
+    """A row for each rank that answered, in order of rank."""
     ops: dict[int, int] = {}
     last: dict[int, int] = {}
     others: dict[int, int] = {}
@@ -90,7 +90,7 @@ def rank_rows(statistics: JobStatistics, hosts: dict[int, str]) -> list[RankFigu
 
 
 def _ends(arrivals: Mapping[int, int]) -> tuple[int, tuple[int, int], int]:
-    """The first time, the last one with its rank, and the one before the last."""
+    """The first time, the last time with its rank, and the last but one time."""
     times = sorted((at, rank) for rank, at in arrivals.items())
     return times[0][0], times[-1], times[-2][0]
 
@@ -98,17 +98,17 @@ def _ends(arrivals: Mapping[int, int]) -> tuple[int, tuple[int, int], int]:
 Grouping = Literal["line", "op", "group", "rank"]
 GROUPINGS: Final[tuple[Grouping, ...]] = ("line", "op", "group", "rank")
 Range = tuple[float, float]
-"""The least and the largest of the parts of a row."""
+"""The smallest and the largest value in a row."""
 MOST_APART: Final = 3
-"""How many groups that are later than their like get a line of their own below their row."""
+"""How many groups that are later than similar ones get a line of their own below their row."""
 NAMED: Final = 256
-"""Up to this many groups of a row can be found by their own names with a filter."""
+"""A filter finds up to this many groups of a row by their names."""
 
 
 class StatisticsRow(Struct, frozen=True):
-    """One line of the table. Times in ns; None where nothing is known.
+    """One line of the table. Times in ns; None if not known.
 
-    `waited_ns` is what ranks waited for the last one to come, in sum, as far as samples tell.
+    `waited_ns` is the total time that ranks waited for the last one to arrive, in the samples.
     """
 
     key: tuple[object, ...]
@@ -139,11 +139,11 @@ class StatisticsRow(Struct, frozen=True):
     names: str = ""
     calls: tuple[CallRow, ...] = ()
     of_row: tuple[object, ...] | None = None
-    """If this is one group of a row: the key of that row. Only its samples are known."""
+    """For one group of a row, the key of that row; only samples of such a group are known."""
 
     @property
     def size(self) -> str:
-        """Bytes of one op; `414 B-557 kB` where they differ."""
+        """Bytes of one op; `414 B-557 kB` if they differ."""
         return NOT_KNOWN if self.sizes is None else byte_sizes(*self.sizes)
 
     @property
@@ -223,9 +223,9 @@ def group_rows(
     *,
     unfolded: bool,
 ) -> list[StatisticsRow]:
-    """The lines below a row of several groups that are alike.
+    """The lines below a row that has several similar groups.
 
-    `blamed` are groups that a verdict is about. `unfolded`: all groups that were sampled; else only
+    `blamed` are the groups of verdicts. `unfolded`: all sampled groups; otherwise only
     those that differ from the others.
     """
     if len(row.groups) < 2:
@@ -252,7 +252,7 @@ def _range(values: Iterable[float | None]) -> Range | None:
 
 
 def matches(text: str, words: str) -> bool:
-    """Whether a row's text has all words of a filter in it; `!` before a word negates it."""
+    """Whether a row's text contains all words of a filter; `!` before a word negates it."""
     for word in words.lower().split():
         negated = word.startswith("!")
         if (word.removeprefix("!") in text) == negated:

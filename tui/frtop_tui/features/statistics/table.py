@@ -17,19 +17,19 @@ from frtop_tui.widgets.spans import Line, Span, join, plain
 from frtop_tui.widgets.table import Column, LineTable
 
 RESOLUTION: Final = 0.09
-"""Two medians whose difference is within the width of their buckets, twice 4.5 %, are equal."""
+"""Medians count as equal if they differ by less than their buckets' width, twice 4.5 %."""
 
 OPEN: Final = Binding(
     "enter",
     "choose",
     "open",
-    tooltip="the rank that arrives last, where one is named; else the ranks of the row",
+    tooltip="the rank that arrives last, if one is named; else the ranks of the row",
     id="statistics.open",
 )
 
 
 class Difference:
-    """What cells need besides their row: ranks that a verdict names, and the rows at the mark."""
+    """What cells need besides their row: ranks in verdicts, and the rows at the mark."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -39,16 +39,16 @@ class Difference:
         self.blamed: Collection[int] = ()
         """Ranks that a verdict names."""
         self.of_interest: Sequence[int] = ()
-        """Ranks on whose row the cursor starts, the first one before the others."""
+        """The cursor starts on the row of one of these ranks, of the first if possible."""
         self.waiting: frozenset[int] = frozenset()
-        """Ranks that wait for a straggler that a verdict names: they arrive late as well."""
+        """Ranks that wait for a straggler in a verdict, and so arrive late as well."""
         self.late_ns = 0
-        """How late the least late of the stragglers that a verdict names is."""
+        """How late the least late straggler in a verdict is, in ns."""
         self.places: tuple[tuple[GroupKey, str], ...] = ()
-        """Groups that verdicts *slow* are about, and the kind of the ops."""
+        """The groups of verdicts *slow*, and the kind of their ops."""
 
     def take_verdicts(self, verdicts: Sequence[Verdict]) -> None:
-        """Takes what the cells and the cursor need of them."""
+        """Takes what the cells and the cursor need from them."""
         slow = [one for one in verdicts if one.slow is not None]
         self.blamed = {rank for one in verdicts for rank in one.culprits}
         self.waiting = frozenset().union(*(one.victims for one in slow)).difference(self.blamed)
@@ -60,9 +60,9 @@ class Difference:
         )
 
     def passes_on(self, row: StatisticsRow) -> bool:
-        """Whether who arrives last waits for a straggler, and is late by no less than half of that.
+        """Whether the last rank waits for a straggler and is at least half as late as that one.
 
-        A rank that is less late may have its own reasons, however small.
+        A rank that is less late may have reasons of its own, however small.
         """
         late = max((call.mean_skew_ns or call.skew_ns or 0 for call in row.calls), default=0)
         return row.last.rank in self.waiting and 2 * late >= self.late_ns
@@ -73,7 +73,7 @@ class Difference:
 
 
 def range_text(value: Range | None, show: Callable[[float], str]) -> str:
-    """The value; of several, which cannot be put together, the largest: `<=18.2 ms`."""
+    """The value; the largest if there are several, which cannot be merged: `<=18.2 ms`."""
     if value is None:
         return "-"
     least, most = show(value[0]), show(value[1])
@@ -81,7 +81,7 @@ def range_text(value: Range | None, show: Callable[[float], str]) -> str:
 
 
 def change_text(after: float, before: float, show: Callable[[float], str]) -> Span:
-    """`+1.2 ms`, `=` within the resolution."""
+    """`+1.2 ms`, or `=` if the difference is within the resolution."""
     by = after - before
     if abs(by) <= RESOLUTION * max(abs(after), abs(before)):
         return ("=", "dim")
@@ -93,7 +93,7 @@ def _middle(value: Range | None) -> float | None:
 
 
 class _Cells:
-    """The cells of calls: values, or what has changed since the mark."""
+    """The cells of calls: values, or changes since the mark."""
 
     def __init__(self, at: Difference) -> None:
         self.at = at
@@ -178,7 +178,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
         show = _SHOWN.get(name, timing)
         cell = partial(cells.span, name=name, show=show)
         key = lambda row: -(_middle(getattr(row, name)) or 0.0)  # noqa: E731
-        # Of several lines it is `<=18.2 ms`.
+        # A row of several lines shows `<=18.2 ms`.
         width = 9 + (grouping != "line" or name == "bus")
         return Column(title, width, cell, key, right=True, needs=needs)
 
@@ -189,7 +189,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
         Column("size", 13, size, lambda r: -(_middle(r.sizes) or 0.0), right=True, needs=84),
         measure("bus", "bus", 92),
         measure("of a step", "share", 104),
-        # Where the width does not suffice, the last of these are left out first.
+        # If the width does not suffice, the last of these are left out first.
         measure("p50", "p50", 88),
         Column("count", 7, cells.count, lambda r: -r.count, right=True, needs=88),
         measure("p95", "p95", 104),
@@ -201,7 +201,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
 
 
 def _by_waiting(row: StatisticsRow) -> tuple[int, int]:
-    """Sorts by the time that ops took where no waiting was seen."""
+    """Sorts by waiting; rows without any, by the time that their ops took."""
     return (-row.waited_ns, -row.total_ns)
 
 
@@ -269,16 +269,16 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
         self.redraw()
 
     def _first_line(self) -> int:
-        """Where the cursor starts: at what the verdict is about, unless a victim is looked at."""
+        """Where the cursor starts: at the verdict's row, unless the user looks at a victim."""
         about = self.at.of_interest[:1]
         if about and about[0] not in self.at.blamed and (line := self._first_line_of(about)):
             return line
         return self._line_of_verdict() or self._first_line_of(self.at.of_interest)
 
     def _line_of_verdict(self) -> int:
-        """The line of a verdict's group and kind for which ranks wait longest; 0: there is none.
+        """The line of a verdict's group and kind at which ranks wait longest; 0 if there is none.
 
-        That of the group by itself goes before one of several groups that are alike.
+        The line of the group alone comes before a line of several similar groups.
         """
         for key, kind in self.at.places:
             found = [
@@ -291,9 +291,9 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
         return 0
 
     def _first_line_of(self, ranks: Sequence[int]) -> int:
-        """The line in which one of these ranks arrives last the most often; 0 where none does.
+        """The line in which one of these ranks arrives last most often; 0 if none does.
 
-        The first of `ranks` goes before the others.
+        The first of `ranks` comes before the others.
         """
         best: dict[int, tuple[float, int]] = {}
         for line, row in enumerate(self.rows, 1):
@@ -303,7 +303,7 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
         return next((best[rank][1] for rank in ranks if rank in best), 0)
 
     def rest(self) -> Line:
-        """The figures of the row under the cursor for which the table has no room."""
+        """The figures of the cursor's row for which the table has no room."""
         row = self.chosen
         if row is None:
             return ()
@@ -319,7 +319,7 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
 
 
 class RowRest(LineView, can_focus=False):
-    """One line below the table: what it has no room for."""
+    """One line below the table, with what the table has no room for."""
 
     def __init__(self) -> None:
         super().__init__(id="row-rest")

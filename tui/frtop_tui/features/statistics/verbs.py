@@ -1,4 +1,4 @@
-"""The verbs that show where the time goes: `statistics` and `diff`."""
+"""The verbs `statistics` and `diff`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _diff(verbs: Verbs[Parser]) -> None:
 
 
 def _limits(text: str) -> tuple[Limit, ...]:
-    """By how much a run may be slower, by figure."""
+    """How much slower each figure of a run may be."""
     try:
         return limits_of(text)
     except ValueError as error:

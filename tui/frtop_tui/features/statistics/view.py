@@ -41,7 +41,7 @@ _LABEL, _WIDTH, _WIDEST = 10, 9, 14
 
 
 def step_lines(rows: Sequence[StepRow], width: int) -> list[Line]:
-    """A title line, the medians of all ranks, then a line for each rank that stands out."""
+    """A title, the medians of all ranks, then a line for each rank that stands out."""
     if not rows:
         return [plain(NO_MARKS, "dim")]
     known = [name for name in PARTS if step_cell(rows[0], name) != NOT_KNOWN]
@@ -84,7 +84,7 @@ class StepPane(LineView, can_focus=False):
 
 
 class StatisticsScreen(FilteredScreen):
-    """Wants statistics while it is open; `m` marks those that the next ones are compared with."""
+    """Asks for statistics while it is open; `m` marks those to compare the next ones with."""
 
     AUTO_FOCUS = "#calls"
     crumb = "statistics"
@@ -194,7 +194,7 @@ class StatisticsScreen(FilteredScreen):
         return super().why_unavailable(action)
 
     def action_timeline(self) -> None:
-        """The lane of who arrives last at the row's ops, at the last of these."""
+        """Opens the lane of the rank that arrives last at the row's ops, at the last such op."""
         if not self.check_available("timeline"):
             return
         chosen = self.table.chosen
@@ -206,7 +206,7 @@ class StatisticsScreen(FilteredScreen):
             self.post_message(OpenTimeline(chosen.rank))
 
     def action_unfold(self) -> None:
-        """All groups of the row, or only those that differ from the others."""
+        """Shows all groups of the row, or only those that differ from the others."""
         if not self.check_available("unfold"):
             return
         chosen = self.table.chosen
@@ -215,7 +215,7 @@ class StatisticsScreen(FilteredScreen):
             self.draw_all()
 
     def _to_widen(self) -> str:
-        """The keys to press until the window is as far as rings reach; "" where it is."""
+        """The keys that widen the window to all that rings hold; "" if it is that wide."""
         if not self.window_s or self.why_unavailable("window"):
             return ""
         return " ".join("w" * (len(WINDOWS) - 1 - window_place(self.window_s)))
@@ -241,7 +241,7 @@ class StatisticsScreen(FilteredScreen):
 
 
 def scope_parts(frame: Frame, statistics: JobStatistics, no_answer: str) -> Iterator[Line]:
-    """What the numbers are of, a part each."""
+    """What the numbers cover, in parts."""
     if waiting := waiting_words(frame, statistics, no_answer):
         yield plain(waiting, "warn" if statistics.ranks else "")
     if not statistics.ranks or not statistics.with_calls:
@@ -263,7 +263,7 @@ def scope_parts(frame: Frame, statistics: JobStatistics, no_answer: str) -> Iter
 
 
 def scope_lines(frame: Frame, width: int, no_answer: str = "") -> list[Line]:
-    """The parts in as many lines as they need, then the notes."""
+    """The parts, in as many lines as they need, then the notes."""
     statistics = frame.screen_statistics
     if statistics is None:
         waiting = waiting_words(frame, None, no_answer)
@@ -275,15 +275,15 @@ def scope_lines(frame: Frame, width: int, no_answer: str = "") -> list[Line]:
 
 
 class StatisticsHead(LineView, can_focus=False):
-    """The lines above the table; as many as they are."""
+    """The lines above the table."""
 
     def __init__(self) -> None:
         super().__init__(id="scope")
         self.frame: Frame | None = None
         self.difference = ""
-        """What columns show the difference to; "" where they show values."""
+        """What columns compare with; "" if they show values."""
         self.no_answer = ""
-        """Why no answer will be shown; "" where one may come."""
+        """Why no answer will be shown; "" if one may come."""
 
     def show(self, frame: Frame, difference: str, no_answer: str) -> None:
         self.frame, self.difference, self.no_answer = frame, difference, no_answer

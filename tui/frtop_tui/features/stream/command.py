@@ -1,4 +1,4 @@
-"""`frtop stream`: what happens in a job, as events for other programs."""
+"""`frtop stream`: sends what happens in a job to other programs, as events."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from frtop_tui.connect.op_follower import FollowedOps
 
 MOST_RANKS: Final = 16
-"""For the ops of more ranks, `--ranks` must name them."""
+"""To stream the ops of more ranks, name them with `--ranks`."""
 LAST_S: Final = 1.0
-"""How long the last events may take to be written when we are interrupted."""
+"""After an interrupt, the last events must be written within this time."""
 PAUSE_S: Final = 0.05
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 at the end of a recorded job. A live one goes on until somebody ends it."""
+    """Returns 0 at the end of a recorded job; streams a live job until somebody ends it."""
     timeline = Timeline()
     events = FrameEvents(timeline, options.only, options.ranks)
     return (_recorded if options.paths else _live)(options, timeline, events)
@@ -52,7 +52,7 @@ def _recorded(options: argparse.Namespace, timeline: Timeline, events: FrameEven
 def _events_of_file(
     frame: Frame, options: argparse.Namespace, timeline: Timeline, events: FrameEvents
 ) -> Iterator[StreamEvent]:
-    """Everything in a file: ops first, as they led to what is true at its end."""
+    """All events in a file: ops first, because they led to the state at its end."""
     yield _head(frame, options, timeline)
     if "ops" in options.only:
         ops = OpEvents(frame, timeline)
@@ -65,7 +65,7 @@ def _events_of_file(
 
 def _live(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) -> int:
     source = connect(options)
-    if "verdicts" in options.only:  # *slow* is found in statistics
+    if "verdicts" in options.only:  # the verdict *slow* needs statistics
         source.want_statistics(StatisticsWanted(), whom="verdicts")
     try:
         frame = _first(source, options.wait)
@@ -89,7 +89,7 @@ def _first(source: LiveSource, wait_s: float) -> Frame:
     """The first frame with a job.
 
     Raises:
-        FrtopError: there is none within `wait_s`, and why.
+        FrtopError: no job appeared within `wait_s`; says why.
     """
     timer = AppearanceTimer()
     while True:
@@ -119,7 +119,7 @@ def _follow(source: LiveSource, frame: Frame, options: argparse.Namespace) -> No
 
 
 def _pump(source: LiveSource, output: EventOutput, timeline: Timeline, events: FrameEvents) -> None:
-    """Goes on until the reader leaves, or somebody interrupts us."""
+    """Runs until the reader leaves, or somebody interrupts frtop."""
     last: Frame | None = None
     held: list[FollowedOps] = []
     while True:
@@ -137,7 +137,7 @@ def _pump(source: LiveSource, output: EventOutput, timeline: Timeline, events: F
             events.forget()
         for event in events.of(frame):
             output.put(event)
-        # Ops that came before this frame: it knows their groups.
+        # These ops came before this frame, which knows their groups.
         for event in OpEvents(frame, timeline).followed(held):
             output.put(event)
         held, unfit = source.take_ops()

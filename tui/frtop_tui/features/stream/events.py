@@ -1,6 +1,6 @@
 """The events of `frtop stream`: their names and fields. Fields are only appended.
 
-Each is a map with its name in `event`. Fields named `*_s` are seconds: those that say *when* are
+Each event is a map with its name in `event`. Fields named `*_s` are seconds; points in time are
 Unix time by the clock of the host where frtop runs. None means unknown.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 SCHEMA: Final = 1
-"""Rises when a field or an event is removed or changes its meaning, not when one is added."""
+"""Increases when a field or event is removed or changes meaning, not when one is added."""
 
 
 class StreamEvent(Struct, frozen=True, tag_field="event", kw_only=True):
@@ -30,7 +30,7 @@ class StreamHead(StreamEvent, frozen=True, tag="stream"):
 
 
 class JobShown(StreamEvent, frozen=True, tag="job"):
-    """Another job is followed from here on: earlier events are about the former one."""
+    """From here on another job is followed: earlier events are about the previous one."""
 
     job: dict[str, Any] | None
 
@@ -40,23 +40,23 @@ class HostChanged(StreamEvent, frozen=True, tag="host"):
 
     host: str
     state: str  # "connecting", "reporting", "silent", "failed", "gone": no longer among the hosts
-    was: str | None  # None: the first that is said of it
+    was: str | None  # None: this is its first event
     problem: str
-    clock_error_s: float | None  # how far times of its ops may be off
+    clock_error_s: float | None  # how far the times of its ops may be off
 
 
 class StateChanged(StreamEvent, frozen=True, tag="state"):
-    """A rank is in another state (the words of the glossary). Comes with `states`."""
+    """A rank changes its state (see the glossary). Comes with `states`."""
 
     rank: int
     host: str
     pid: int
     state: str  # or "gone": no longer among the ranks
-    was: str | None  # None: the first that is said of it
+    was: str | None  # None: this is its first event
     since_s: float | None
     step: int | None
     blocked_on: dict[str, Any] | None  # `kind`, `group`, `number`, `issued_s`,
-    # where modules are recorded also `phase`, `module`, `module_part`
+    # and, if modules are recorded, `phase`, `module`, `module_part`
 
 
 class GroupMoved(StreamEvent, frozen=True, tag="progress"):
@@ -66,11 +66,11 @@ class GroupMoved(StreamEvent, frozen=True, tag="progress"):
     description: str
     ranks: str  # folded
     epoch: int
-    number: int  # the furthest collective that anybody issued
+    number: int  # the furthest collective that a rank has issued
     exact: bool  # whether numbers can be compared between ranks
     late: str  # ranks that have not issued it, folded
     waiting: str  # ranks that are blocked in it, folded
-    issued_s: float | None  # when anybody last issued an op
+    issued_s: float | None  # when a rank last issued an op
 
 
 class HealthChanged(StreamEvent, frozen=True, tag="health"):
@@ -84,10 +84,10 @@ class HealthChanged(StreamEvent, frozen=True, tag="health"):
 
 
 class VerdictChanged(StreamEvent, frozen=True, tag="verdict"):
-    """A verdict comes, changes or goes. `verdict` is as in `frtop diagnose --json`.
+    """A verdict begins, changes or ends. `verdict` is as in `frtop diagnose --json`.
 
-    It stays the same verdict, with the same `id`, while its kind, culprits, parties, group and op
-    do; it has changed when its confidence, progress or cause has.
+    A verdict keeps its `id` while its kind, culprits, parties, group and op stay the same. A
+    change in its confidence, progress or cause is reported as `changed`.
     """
 
     id: int
@@ -104,7 +104,7 @@ class OpIssued(StreamEvent, frozen=True, tag="op_issued"):
     sequence: int
     group: str
     group_ranks: str  # folded
-    number: int | None  # among the collectives of its group; of messages, among those
+    number: int | None  # among its group's collectives, or among its messages
     exact: bool  # whether that number can be compared between ranks
     kind: str
     p2p: bool
@@ -113,20 +113,20 @@ class OpIssued(StreamEvent, frozen=True, tag="op_issued"):
     root: int | None
     peer: int | None
     dtypes: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]  # of its inputs, else of its outputs; the first 16
+    shapes: tuple[tuple[int, ...], ...]  # of the first 16 inputs, or outputs if it has no inputs
     bytes_in: int | None
     bytes_out: int | None
     site: str  # FILE:LINE (FUNCTION), "" unknown
     issued_s: float
-    dated: bool  # False: issued then or before
+    dated: bool  # False: issued at `issued_s` or earlier
     error_s: float | None  # how far `issued_s` may be off from other hosts' times
     phase: str = ""  # forward, backward, optimizer, recompute, outside; "" not recorded
-    module: str = ""  # class of the outermost module, and the path below
+    module: str = ""  # class of the outermost module, and the path below it
     module_part: str = ""  # a bucket of DDP, a compiled graph
 
 
 class OpEnded(StreamEvent, frozen=True, tag="op_ended"):
-    """An op is over. `ended_s` is None where it is over and nobody knows since when."""
+    """An op has ended. `ended_s` is None if it is not known when."""
 
     rank: int
     host: str
@@ -136,16 +136,16 @@ class OpEnded(StreamEvent, frozen=True, tag="op_ended"):
     kind: str
     ended_s: float | None
     took_s: float | None
-    late: bool  # ended then or before
-    tracked: bool  # False: on a device, and when it completed there is not known
+    late: bool  # True: ended at `ended_s` or earlier
+    tracked: bool  # False: it ran on a device, and when it completed there is not known
     failed: bool
     error_s: float | None
 
 
 class EventsLost(StreamEvent, frozen=True, tag="lost"):
-    """Events that were not written. What is true now follows: hosts, states, verdicts again.
+    """Events that were not written. The current hosts, states and verdicts follow.
 
-    `why` is `reader` (whoever reads the stream was too slow), `history` (ops of `rank` came faster
+    `why` is `reader` (the reader was too slow), `history` (`rank` issued ops faster
     than they were asked for, or its agent did not answer) or `frtop` (it could not keep up itself).
     """
 
@@ -162,4 +162,4 @@ class StreamEnd(StreamEvent, frozen=True, tag="end"):
 
 
 PAGE: Final = ("Events of `frtop stream`", StreamEvent.__subclasses__())
-"""For the reference of fields."""
+"""Read by the generator of the field reference."""

@@ -1,4 +1,4 @@
-"""What differs between frames, as events of `frtop stream`."""
+"""Changes between frames, as events of `frtop stream`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shown_job(frame: Frame) -> dict[str, Any] | None:
 
 
 class FrameEvents:
-    """Gives for each frame what is new in it."""
+    """Yields the events that are new in each frame."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class FrameEvents:
         self.forget()
 
     def forget(self) -> None:
-        """Repeats everything that is true with the next frame, as events were lost."""
+        """Makes the next frame repeat the whole current state, because events were lost."""
         self._hosts: dict[str, tuple[str, str]] = {}
         self._states: dict[int, tuple[str, tuple[str, int, int]]] = {}
         self._last_ranks: object = None
@@ -184,7 +184,7 @@ class FrameEvents:
                 yield VerdictChanged(at_s=at_s, id=number, phase="over", since_s=None,
                                      verdict=fields)  # fmt: skip
         self._verdicts = now
-        self._verdict_ids = {key: one[0] for key, one in now.items()}  # later it is another one
+        self._verdict_ids = {key: one[0] for key, one in now.items()}  # a later one gets a new id
 
 
 def _identity(verdict: Verdict) -> Hashable:

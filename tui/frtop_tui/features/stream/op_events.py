@@ -1,4 +1,4 @@
-"""Ops of ranks as events of `frtop stream`: those of a file, and those that were followed."""
+"""Ops of ranks as events of `frtop stream`, from a file or from ranks that are followed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_SHAPES = 16
 
 
 class OpEvents:
-    """Makes events of ops with what one frame knows."""
+    """Turns ops into events, using the groups and clocks of one frame."""
 
     def __init__(self, frame: Frame, timeline: Timeline) -> None:
         self._frame = frame
@@ -28,14 +28,14 @@ class OpEvents:
         self._at_s = timeline.unix_s(frame.now_ns)
 
     def recorded(self, view: Rank) -> Iterator[StreamEvent]:
-        """What a file has of a rank: its history, and what was pending, in the order of issue."""
+        """A rank's ops in a file: its history and its pending ops, in the order of issue."""
         for op in known_ops(view):
             yield self.issued(op, view)
             if not op.pending:
                 yield self.ended(op, view)
 
     def followed(self, ranks: Iterable[FollowedOps]) -> Iterator[StreamEvent]:
-        """What is new of ranks, and what is lost."""
+        """New ops of ranks, and how many were lost."""
         for one in ranks:
             now = self._frame.ranks.get(one.view.rank)
             same = now is not None and (now.host, now.key) == (one.view.host, one.view.key)
@@ -73,7 +73,7 @@ class OpEvents:
         )
 
     def ended(self, op: wire.Op, view: Rank) -> OpEnded:
-        """That an op is over. Pending, it is over without anybody knowing since when."""
+        """The end of an op. If `op` is still pending, when it ended is not known."""
         timed = op.timed and op.done_ns != 0
         return OpEnded(
             **self._about(op, view),

@@ -1,6 +1,6 @@
-"""Writes events to a file descriptor in a thread of its own: a slow reader blocks nobody.
+"""Writes events to a file descriptor in its own thread: a slow reader blocks nothing else.
 
-What waits to be written is bounded. What does not fit is counted, and an event says so.
+The queue is bounded. Events that do not fit are counted, and an event `lost` gives the counts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from frtop_tui.features.stream.events import StreamEvent
 MOST_BYTES: Final = 8 * 1024 * 1024
 CHUNK: Final = 64 * 1024
 LOOK_S: Final = 0.5
-"""How often to check that the reader is still there while there is nothing to write."""
+"""How often to check for a reader that has left while there is nothing to write."""
 
 Encode = Callable[[StreamEvent], bytes]
 
 
 def json_line(event: StreamEvent) -> bytes:
-    """One line of ASCII: names in it may come from hostile programs, and go to a terminal."""
+    """One line of ASCII: names may come from hostile programs, and a terminal may show them."""
     with suppress(UnicodeEncodeError):
         line = msgspec.json.encode(event)
         if line.isascii() and b"\x7f" not in line:
@@ -39,10 +39,10 @@ def json_line(event: StreamEvent) -> bytes:
 
 
 def msgpack_map(event: StreamEvent) -> bytes:
-    """One msgpack map, without a length before it: a streaming unpacker finds its end."""
+    """One msgpack map, without a length prefix: a streaming unpacker finds its end."""
     try:
         return msgspec.msgpack.encode(event)
-    except UnicodeEncodeError:  # a surrogate, as in the name of a file
+    except UnicodeEncodeError:  # a surrogate, as in a file name
         return msgspec.msgpack.encode(_without_surrogates(msgspec.to_builtins(event)))
 
 
@@ -60,7 +60,7 @@ ENCODERS: Final[dict[str, Encode]] = {"jsonl": json_line, "msgpack": msgpack_map
 
 
 class EventOutput:
-    """Give it events with `put`; ask it for `lost` and `failure` now and then."""
+    """Pass events to `put`; check `take_lost` and `failure` now and then."""
 
     def __init__(self, descriptor: int, encode: Encode, most_bytes: int = MOST_BYTES) -> None:
         self._descriptor = descriptor
@@ -68,7 +68,7 @@ class EventOutput:
         self._most = most_bytes
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
-        self._size = 0  # of what waits
+        self._size = 0  # bytes in the queue
         self._lost: Counter[str] = Counter()
         self._closing = self._done = False
         self.failure: OSError | None = None
@@ -87,7 +87,7 @@ class EventOutput:
                 if self.failure is not None:
                     raise self.failure
                 self._changed.wait(LOOK_S)
-            # After a loss nothing is taken until `take_lost`: gaps are at one place.
+            # After a loss, events are dropped until `take_lost`, so that the gap is in one place.
             if self._lost or (self._size and self._size + len(data) > self._most):
                 self._lost[type(event).__struct_config__.tag] += 1  # type: ignore[index]
                 return
@@ -123,7 +123,7 @@ class EventOutput:
             self._changed.notify_all()
 
     def _next(self) -> bytes | None:
-        """What to write next, b"" for nothing yet; None at the end."""
+        """The next bytes to write, b"" if there are none yet; None at the end."""
         with self._changed:
             if not self._waiting and not self._closing:
                 self._changed.wait(LOOK_S)
@@ -138,7 +138,7 @@ class EventOutput:
         return b"".join(taken)
 
     def _look(self) -> bytes:
-        """Raises BrokenPipeError if the reader has left: without a write nobody would say so."""
+        """Raises BrokenPipeError if the reader has left; only a write would notice otherwise."""
         poll = select.poll()
         poll.register(self._descriptor, 0)
         if any(found & (select.POLLERR | select.POLLNVAL) for _, found in poll.poll(0)):

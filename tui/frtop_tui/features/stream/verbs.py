@@ -10,7 +10,7 @@ from frtop_tui.cli.option_values import rank_list
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs
 
 KINDS: Final = ("ops", "states", "verdicts", "progress")
-"""What `--only` chooses from."""
+"""The choices of `--only`."""
 
 
 def _stream(verbs: Verbs[Parser]) -> None:

@@ -52,7 +52,7 @@ def members_of_op(frame: Frame, identity: OpIdentity) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MemberAnswer:
-    """What a member says of an op: its tensors, or why there are none (`state`)."""
+    """A member's answer about an op: its tensors, or why there are none (`state`)."""
 
     rank: int
     state: str  # "" it answered; else "not asked", "not pending", "no answer"
@@ -61,7 +61,7 @@ class MemberAnswer:
 
 
 def member_answer(rank: int, view: JudgedRank | None, identity: OpIdentity) -> MemberAnswer:
-    """What one member says of this op."""
+    """One member's answer about this op."""
     if view is None or view.tensors is None:
         return MemberAnswer(rank, "not asked")
     for found in view.tensors.ops:
@@ -83,7 +83,7 @@ class TensorSides:
 
     label: str
     layouts: tuple[RankSide, ...]
-    differ_in: str  # in what layouts differ that must agree, "" in nothing
+    differ_in: str  # in which layouts differ although they must agree; "" if they agree
     odd_layouts: tuple[int, ...]
     contents: tuple[RankSide, ...]
     not_finite: tuple[tuple[int, int, int], ...]  # rank, NaN, Inf
@@ -99,7 +99,7 @@ class TensorSides:
 
 @dataclass(frozen=True, slots=True)
 class MembersComparison:
-    """What the members of an op's group say of its tensors."""
+    """The answers of a group's members about an op's tensors, compared."""
 
     kind: str
     number: int
@@ -121,7 +121,7 @@ def members_to_ask(frame: Frame, rank: JudgedRank, sequence: int) -> tuple[int, 
 
 
 def compare_members(frame: Frame, rank: JudgedRank, sequence: int) -> MembersComparison | None:
-    """Compares an op of this rank; None where it cannot be found on others by its number."""
+    """Compares an op of this rank; None if other ranks cannot find it by its number."""
     identity, op = op_identity(rank, sequence), find_op(rank, sequence)
     if identity is None or op is None:
         return None
@@ -154,7 +154,7 @@ def compare(
 
 
 def _sides(answers: Sequence[MemberAnswer], index: int, backend: str) -> TensorSides | None:
-    """Tensor `index` of all who answered; None where nobody has it."""
+    """Tensor `index` of all members that answered; None if no member has it."""
     known = {
         one.rank: one.tensors.tensors[index]
         for one in answers

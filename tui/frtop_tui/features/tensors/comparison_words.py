@@ -1,4 +1,4 @@
-"""What the members of an op say of its tensors, in words: for screens and the command line."""
+"""The members' answers about an op's tensors, in words, for screens and the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BY_NATURE: Final = {
 
 
 def member_words(found: MembersComparison) -> Iterator[WordLine]:
-    """One line of who answered, then those of each tensor."""
+    """One line about which members answered, then lines about each tensor."""
     yield WordLine("members", _asked(found), "dim")
     if len(found.answered) < 2:
         yield WordLine("", "nothing to compare: fewer than two members have this op pending", "dim")

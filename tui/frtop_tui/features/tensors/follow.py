@@ -28,7 +28,7 @@ WINDOW: Final = 2
 
 
 class TensorDownload:
-    """Writes one file, and belongs to the source's thread; `writing` says how far it is.
+    """Writes one file, from the source's thread; `writing` says how far it is.
 
     Callbacks that arrive after its end change nothing.
     """

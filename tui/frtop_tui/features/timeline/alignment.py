@@ -1,6 +1,6 @@
 """The queues of some ranks side by side: rows of the same op, by group and number.
 
-Rows are held by field, an integer for each rank: no object is made for a row that is not shown.
+Rows are stored by field, one integer per rank; a row that is not shown needs no object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_MEMBER: Final = -2
 OLDER: Final = -3
 """The rank's history does not reach back that far, or there is none."""
 UNREAD: Final = -4
-"""It was issued elsewhere after the rank's history was read."""
+"""Another rank issued it after this rank's history was read."""
 RowKey = tuple[Identifier | None, int]
 Missing = Literal["not issued", "not its group", "not recorded", "not read yet"]
 MISSING: Final[dict[int, Missing]] = {
@@ -33,9 +33,9 @@ MISSING: Final[dict[int, Missing]] = {
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """What is not the same in one row: the field, and whether that is an error of the program.
+    """The fields that differ in one row, and whether that is an error of the program.
 
-    `fields` may legally differ where `legal`: other lines may issue one op, and a rank may be on
+    If `legal`, it is no error: ranks may issue one op from different lines, or a rank may be on
     its way to it.
     """
 
@@ -46,9 +46,9 @@ class Differing:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """`cells` has, by lane, the position of the op of every row, or why there is none.
+    """`cells` holds, for each lane, the position of each row's op, or why there is none.
 
-    `keys` are group and number of each row; of an op that only one rank has, the group is None.
+    `keys` holds the group and number of each row; the group is None if only one rank has the op.
     """
 
     lanes: tuple[Lane, ...]
@@ -93,14 +93,14 @@ class Alignment:
         return None
 
     def missing_s(self, row: int) -> float:
-        """Seconds since a rank surely lacks an op that another issued; 0.0 if none lacks it."""
+        """For how many seconds a rank has certainly lacked an op of another; 0.0 if none does."""
         cells = [(lane, column[row]) for lane, column in zip(self.lanes, self.cells, strict=True)]
         issued = min(lane.ops.issued[at] + lane.clock_ns for lane, at in cells if at >= 0)
         ages = [lane.known_until_ns - issued for lane, at in cells if at == NOT_THERE]
         return max([1, *ages]) / 1e9 if ages else 0.0
 
     def first_difference(self) -> Differing | None:
-        """The oldest row that differs in what must agree."""
+        """The oldest difference in a field that must agree."""
         compared: set[tuple[int, ...]] = set()
         for row in range(len(self)):
             if self._alike(row, compared):
@@ -130,7 +130,7 @@ class Alignment:
 def aligned(lanes: Sequence[Lane], newest: int) -> Alignment:
     """Merges the `newest` ops of each queue.
 
-    Each rank's ops stay in their order, as far as all ranks have the same one.
+    Each rank's ops keep their order unless ranks disagree on it.
     """
     lanes = tuple(lanes)
     queues = [_keys(lane, index) for index, lane in enumerate(lanes)]
@@ -170,9 +170,9 @@ def _next(
     places: Sequence[Mapping[RowKey, int]],
     heads: Sequence[int],
 ) -> tuple[RowKey, int, bool] | None:
-    """The op that comes next on all ranks that have it, when one issued it, and whether all do.
+    """The next op, when it was issued, and whether it is next on all ranks that have it.
 
-    Of several the one that was issued first; in a conflict of orders that is the next one, too.
+    If several qualify, or the orders conflict, it is the one that was issued first.
     """
     here = sorted([
         (lane.ops.issued[head] + lane.clock_ns, index)
@@ -190,9 +190,9 @@ def _next(
 
 
 def _keys(lane: Lane, index: int) -> list[RowKey]:
-    """Group and number of each op; messages and calls have none that others share.
+    """Group and number of each op; messages and calls share none with other ranks.
 
-    Each key is there once, whatever a damaged history says: the merge relies on it.
+    Each key occurs once, even in a damaged history: the merge relies on that.
     """
     names = {own: group for group, own in lane.group_ids.items()}
     is_numbered = lane.ops.is_numbered

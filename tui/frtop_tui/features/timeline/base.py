@@ -18,7 +18,7 @@ class HistoriesScreen(FrameScreen):
 
     @property
     def followed(self) -> tuple[tuple[int, ...], int | None]:
-        """Ranks whose histories are fetched, and since when."""
+        """Ranks whose histories are fetched, and the time from which they are."""
         raise NotImplementedError
 
     @property
@@ -26,7 +26,7 @@ class HistoriesScreen(FrameScreen):
         return {FollowHistories: FollowHistories(*self.followed)}
 
     def take_news(self) -> None:
-        # Of a frame of the past they are shown as they are, once they are there.
+        # In a frame of the past, histories no longer change once all are there.
         ranks, _ = self.followed
         there = bool(ranks) and all(rank in self.histories.ops for rank in ranks)
         if not ((self.badge or self.past) and there):

@@ -1,4 +1,4 @@
-"""What every cell of a lane shows: of all ops in it the one that takes most of its time.
+"""What each cell of a lane shows: the op that takes most of the cell's time.
 
 A cell costs some binary searches, however many ops fall into it: 8,192 ops in 190 cells are
 drawn as fast as 20 are.
@@ -21,9 +21,9 @@ SLIVER: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """By column: what is shown, by its position, or `NOTHING`.
+    """For each column: the position of the op that is shown, or `NOTHING`.
 
-    `taken` is how many ns of the column that takes, `begun` how many began in it.
+    `taken` is how many ns of the column that op takes, `begun` how many ops began in the column.
     """
 
     positions: list[int]
@@ -31,7 +31,7 @@ class Cells:
     begun: list[int]
 
     def mapped(self, positions: Sequence[int]) -> Cells:
-        """The same, where what was drawn is `positions` of something larger."""
+        """The same cells, with each position looked up in `positions`."""
         found = [one if one == NOTHING else positions[one] for one in self.positions]
         return Cells(found, self.taken, self.begun)
 
@@ -41,7 +41,7 @@ def cells_of(
 ) -> Cells:
     """What is in each cell.
 
-    Times are of the lane's clock. Nothing is drawn from `until_ns` on: it is not known yet.
+    Times are on the lane's clock. Nothing is drawn from `until_ns` on: it is not known yet.
     """
     issued, end, length, reach = lane.issued, lane.end, lane.length, lane.reach
     positions, taken, begun = [NOTHING] * columns, [0] * columns, [0] * columns
@@ -62,7 +62,7 @@ def cells_of(
             if high - low > 1:
                 last = length.index(max(length[low:high]), low, high)
             part = min(end[last], right) - issued[last]
-            # One that only begins here is drawn: it may be as short as nothing.
+            # An op that begins here is drawn even if it took no time.
             if part > most or (part == most and best == NOTHING):
                 best, most = last, part
         positions[column], taken[column] = best, max(0, most)
@@ -83,7 +83,7 @@ def lane_text(
 ) -> list[str]:
     """A character for each cell.
 
-    `waits_until` is, by position, when the last other rank came to that op; with `at_most` all ends
+    `waits_until`: by position, when the last other rank came to that op; with `at_most` all ends
     are upper bounds. Nothing is recorded before `first_known`, or known from `until_ns` on.
     """
     drawn: list[str] = []

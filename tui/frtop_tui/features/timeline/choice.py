@@ -12,9 +12,9 @@ from frtop_tui.job.groups import Identifier, identifier, members_of
 def ranks_in_lanes(
     frame: Frame, marked: Collection[int], group: Identifier | None = None
 ) -> tuple[list[int], str]:
-    """The ranks in their order, and which they are in words.
+    """The ranks in their order, and a description of them.
 
-    Those that are marked, else those of the group, else all: culprits first, then who shares the
+    Marked ranks, else those of the group, else all: culprits first, then ranks that share the
     group of their verdict with them, then the others that wait.
     """
     here = {rank for rank in marked if rank in frame.ranks}
@@ -32,7 +32,7 @@ def ranks_in_lanes(
 
 
 def late_in(frame: Frame, rank: int) -> Identifier | None:
-    """The group in which a verdict *slow* says that this rank is late."""
+    """The group in which this rank is late, according to a verdict *slow*."""
     found = (one.group for one in frame.verdicts if one.slow is not None and rank in one.culprits)
     key = next(found, None)
     return identifier(key) if key is not None else None
@@ -51,7 +51,7 @@ def blamed(frame: Frame) -> tuple[int, ...]:
 def to_compare(frame: Frame, marked: Collection[int], rank: int | None) -> list[int]:
     """The ranks whose queues stand side by side, the most informative ones first.
 
-    Those that are marked; else `rank` (or a culprit), the other sides of its verdict, members of
+    Marked ranks; else `rank` (or a culprit), the other sides of its verdict, members of
     the verdict's group, and others that wait for it; then members of its groups.
     """
     here = sorted(one for one in marked if one in frame.ranks)

@@ -1,4 +1,4 @@
-"""Fetches the histories of the ranks that a screen shows as lanes, and what is new in them.
+"""Fetches the histories of the ranks that a screen shows as lanes, and keeps them up to date.
 
 Only ranks in view cost anything: their newest ops are fetched first, older ones when they come into
 view. Each host is asked for one rank at a time.
@@ -26,7 +26,7 @@ FIRST: Final = 256
 
 @dataclass(slots=True)
 class _Followed(FollowedRank):
-    """What was fetched of one rank."""
+    """What was fetched from one rank."""
 
     rank: int = -1
     ops: OpColumns | None = None
@@ -39,7 +39,7 @@ class _Followed(FollowedRank):
 
 
 class FollowHistories(Struct, Order, frozen=True):
-    """Keep the histories of these ranks fresh, and of no others, since that time (operator's)."""
+    """Keep only these ranks' histories fresh, from that time on (operator's clock)."""
 
     ranks: tuple[int, ...] = ()
     since_ns: int | None = None
@@ -71,7 +71,7 @@ class LaneFollower(Follower, HistoryFollower[_Followed]):
         self.follow(order.ranks, order.since_ns)
 
     def follow(self, ranks: Iterable[int], since_ns: int | None) -> None:
-        """Follows these ranks, and no others; fetches their ops since that time (operator's)."""
+        """Follows only these ranks; fetches their ops from that time on (operator's clock)."""
         wanted = frozenset(ranks)
         if self._since_ns != since_ns or not wanted <= self._wanted:
             for known in self._ranks.values():
@@ -82,7 +82,7 @@ class LaneFollower(Follower, HistoryFollower[_Followed]):
             self.histories = Histories()
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Asks for what is new, and for older ops that came into view."""
+        """Asks for new ops, and for older ops that came into view."""
         if frame is None or not self._wanted:
             return
         if self.take_turns(filter(None, map(frame.ranks.get, self._wanted)), now):
@@ -140,14 +140,14 @@ class LaneFollower(Follower, HistoryFollower[_Followed]):
 
 
 def _open_back(ops: OpColumns | None) -> int:
-    """How far the oldest pending op is from the newest one."""
+    """How many ops back the oldest pending one is."""
     if ops is None or not len(ops) or ops.reach[-1] != PENDING_NS:
         return 0
     return len(ops) - ops.reach.index(PENDING_NS)
 
 
 def _is_all(view: JudgedRank, ops: OpColumns, limit: int) -> bool:
-    """Whether a rank has no older ops. A recorder numbers slots, which steps take as well."""
+    """Whether a rank has no older ops. A recorder numbers slots, and steps take slots too."""
     last = max(ops.sequence, default=0) if view.identity.prepared else len(ops) + 1
     return last <= limit
 

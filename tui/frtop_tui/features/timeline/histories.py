@@ -1,4 +1,4 @@
-"""The histories of some ranks by field, as a source has them: fetched, or out of a file."""
+"""The histories of some ranks by field, fetched from agents or read from a file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from frtop_tui.job.model import BaseFrame, Rank
 
 @dataclass(frozen=True, slots=True)
 class Histories:
-    """By rank; `why_none` says why others have none."""
+    """Histories by rank; `why_none` says why other ranks have none."""
 
     ops: Mapping[int, OpColumns] = field(default_factory=dict)
     why_none: Mapping[int, str] = field(default_factory=dict)
 
 
 class _OfFrame(Mapping[int, OpColumns]):
-    """The ops that a frame has itself; a rank's are put into columns when they are looked at."""
+    """The ops in a frame; a rank's ops are put into columns when they are first looked at."""
 
     def __init__(self, frame: BaseFrame) -> None:
         self._frame = frame
@@ -40,7 +40,7 @@ class _OfFrame(Mapping[int, OpColumns]):
 
 
 def histories_in(frame: BaseFrame) -> Histories:
-    """What a frame has itself: that of a file has all that was recorded."""
+    """The histories in a frame: a file's frame has all that was recorded."""
     return Histories(_OfFrame(frame))
 
 
@@ -50,7 +50,7 @@ def _of_view(view: Rank, now_ns: int) -> OpColumns:
     if view.blocked_on is not None:
         open_ops.setdefault(view.blocked_on.sequence, view.blocked_on)
     ops = {op.sequence: op for op in (snapshot.ops if snapshot is not None else ())}
-    if not view.evidence.has_one_naming:  # what is pending is counted by itself there
+    if not view.evidence.has_one_naming:  # its pending ops are numbered separately
         waits = {(op.group, op.number, op.p2p) for op in open_ops.values()}
         ops = {n: op for n, op in ops.items() if (op.group, op.number, op.p2p) not in waits}
     ops |= {sequence: op for sequence, op in open_ops.items() if sequence not in ops}

@@ -1,4 +1,4 @@
-"""A rank's lane: its ops, and how its host's clock and groups relate to those of others."""
+"""A rank's lane: its ops, and how its clock and groups relate to those of other ranks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NO_OPS: Final = OpColumns()
 
 @dataclass(frozen=True)
 class Lane:
-    """One rank on the operator's clock: `clock_ns` added to times in `ops` gives that.
+    """One rank on the operator's clock: times in `ops` plus `clock_ns` are the operator's.
 
-    `why_none` is said where nothing is recorded. `error_ns` is how far the clock may be off, None
+    `why_none` is shown where nothing is recorded. `error_ns` is how far the clock may be off, None
     if it was never measured. `at_most`: all ends of ops are upper bounds.
     """
 
@@ -51,7 +51,7 @@ class Lane:
 
     @cached_property
     def steps(self) -> Sequence[wire.Mark]:
-        """Steps, oldest first. Where the start of a step is not known, `begin_ns` is its end."""
+        """Steps, oldest first. If the start of a step is not known, `begin_ns` is its end."""
         marks = [mark for mark in self.ops.marks if mark.kind == "step"]
         marks.sort(key=attrgetter("end_ns"))
         for index in range(len(marks) - 1, 0, -1):
@@ -71,16 +71,16 @@ class Lane:
         """The last number that the rank issued in a group, by its own id; None: not known."""
         if group not in self.fronts and group not in self.ops.bounds:
             return None
-        # A history may be newer than the frame with the progress.
+        # A history may be newer than the frame that tells the progress.
         return max(self.fronts.get(group, 0), self.ops.bounds.get(group, (0, 0))[1])
 
     @property
     def known_until_ns(self) -> int:
-        """Operator's clock: up to when its ops are known; 0 without any."""
+        """The time up to which its ops are known (operator's clock); 0 without any."""
         return self.ops.known_until + self.clock_ns if len(self.ops) or self.ops.marks else 0
 
     def position(self, group: Identifier, number: int, near_ns: int | None = None) -> int | None:
-        """Where the collective `number` of a group is; None: it is not there.
+        """The position of the collective `number` of a group; None if it is not here.
 
         `near_ns` is when another rank issued it (operator's clock).
         """
@@ -91,7 +91,7 @@ class Lane:
         return self.ops.find(own, number, near)
 
     def same_op(self, sequence: int, issued_ns: int) -> int | None:
-        """The position of an op that was seen before: positions move as older ops come and go."""
+        """The position of an op that was seen before: positions shift as older ops come and go."""
         issued = self.ops.issued
         for position in range(bisect_left(issued, issued_ns), len(issued)):
             if issued[position] != issued_ns:
@@ -101,14 +101,14 @@ class Lane:
         return None
 
     def last_by(self, at_ns: int) -> int:
-        """Position of the last op that was issued by `at_ns` (operator's clock), -1 for none."""
+        """Position of the last op issued by `at_ns` (operator's clock), -1 for none."""
         return bisect_left(self.ops.issued, at_ns - self.clock_ns + 1) - 1
 
 
 def lane_of(frame: BaseFrame, rank: int, ops: OpColumns | None, why_none: str = "") -> Lane:
     """The lane of a rank.
 
-    Without `ops`, `why_none` says why they are not there (yet).
+    Without `ops`, `why_none` says why there are none (yet).
     """
     view = frame.ranks.get(rank)
     if view is None:
@@ -146,11 +146,11 @@ def _why_none(frame: BaseFrame, view: Rank, ops: OpColumns | None) -> str:
 
 
 def _fronts(view: Rank) -> dict[int, int]:
-    """By group, the last number that was issued. A recorder only reports groups that have ops."""
+    """The last number issued in each group. A recorder only reports groups that have ops."""
     fronts = dict.fromkeys(view.groups, 0) if view.identity.prepared and view.status else {}
     return fronts | {key: one.number for key, one in view.group_progress.items()}
 
 
 def clock_error_ns(lanes: Sequence[Lane]) -> int | None:
-    """By how much times of two of the lanes may be off to each other; None: not measured."""
+    """How far the clocks of any two of the lanes may be apart; None: not measured."""
     return clock_error({lane.host: lane.error_ns for lane in lanes if lane.host}.values())

@@ -1,4 +1,4 @@
-"""Which lanes a timeline has, and their lines: built when they become visible."""
+"""The lanes of a timeline, and their lines, which are built when they become visible."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _TONES: Final = {
     " ": "",
 }
 _FEWEST_BETWEEN: Final = 4
-"""Columns between two steps, so that their bars do not hide what is in them."""
+"""Columns between two steps: closer bars would hide the ops."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneRow:
-    """One lane: of a rank, or of one of its groups."""
+    """One lane, for a rank or for one of its groups."""
 
     rank: int
     group: int | None = None
@@ -46,7 +46,7 @@ class LaneRow:
 
 
 class LaneRows:
-    """The lanes in their order. What was drawn of a rank is drawn again when its ops change."""
+    """The lanes in their order. A rank's lanes are redrawn when its ops change."""
 
     def __init__(self) -> None:
         self._rows: Sequence[LaneRow] = ()
@@ -59,7 +59,7 @@ class LaneRows:
         self._drawn: dict[LaneRow, tuple[object, ...]] = {}
         self._op: tuple[Identifier, int] | None = None
         self._op_ns = 0
-        """When a rank issued that op: others have it near that time."""
+        """When one rank issued that op: other ranks issued it at about that time."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -72,12 +72,12 @@ class LaneRows:
             self._set(ranks, [LaneRow(rank) for rank in ranks], None)
 
     def show_groups(self, rank: int, names: Mapping[int, str], others: Iterable[int]) -> None:
-        """Lanes of one rank: one for each group, by its own id of it; `others` are members."""
+        """One lane per group of a rank, by its own id; `others` are members of these groups."""
         rows = [LaneRow(rank, key, name or f"group {key}") for key, name in names.items()]
         self._set([rank, *others], rows or [LaneRow(rank)], None)
 
     def show_op(self, ranks: Sequence[int], key: tuple[Identifier, int], at_ns: int) -> None:
-        """Lanes of the members of one op, which show nothing else."""
+        """A lane for each member of one op; the lanes show only that op."""
         self._op_ns = at_ns
         if self._op != key or set(self.ranks) != set(ranks):
             self._set(ranks, [LaneRow(rank) for rank in ranks], key)
@@ -90,7 +90,7 @@ class LaneRows:
         self._drawn.clear()
 
     def take(self, frame: Frame, histories: Histories, in_view: Iterable[int]) -> None:
-        """Takes what is new. Ops of other ranks are looked up `in_view` only."""
+        """Takes new data. Ops are looked up on other ranks only for lanes `in_view`."""
         if frame is self._frame and histories is self._histories and self._lanes:
             return
         self._frame, self._histories = frame, histories
@@ -117,7 +117,7 @@ class LaneRows:
         return None
 
     def line_of(self, rank: int) -> int:
-        """Where a rank's lane is; the first one where it has none."""
+        """The line of a rank's lane; the first line if it has none."""
         return next((y for y, row in enumerate(self._rows) if row.rank == rank), 0)
 
     def lane(self, y: int) -> Lane:
@@ -142,7 +142,7 @@ class LaneRows:
         return len("rank ") + widest + 1 + (12 if self._op is not None else 0)
 
     def drawn(self, y: int) -> DrawnLane | None:
-        """The cells of a lane; None where nothing is recorded of it."""
+        """The cells of a lane; None if nothing is recorded for it."""
         row, window = self[y], self.window
         lane = self._of_rank(row.rank)
         if window is None or lane.why_none:
@@ -157,7 +157,7 @@ class LaneRows:
         return found
 
     def _shown(self, row: LaneRow, lane: Lane) -> Sequence[int] | None:
-        """Positions of the only ops that a lane shows; None: all."""
+        """Positions of the ops that a lane shows; None: all."""
         if self._op is not None:
             position = lane.position(*self._op, self._op_ns)
             return () if position is None else (position,)
@@ -170,7 +170,7 @@ class LaneRows:
         return set(drawn.letters) if drawn is not None else set()
 
     def line(self, y: int, cursor: int | None, marked: Collection[int]) -> Line:
-        """The line of a lane, with the cursor in a column of it."""
+        """The line of a lane, with the cursor in column `cursor`."""
         row = self[y]
         lane = self._of_rank(row.rank)
         label = self._label(row, lane, marked)
@@ -199,7 +199,7 @@ class LaneRows:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLane:
-    """The character in each column, with its tone; `cells` says which op it is of."""
+    """The character in each column, with its tone; `cells` says which op it shows."""
 
     letters: list[str]
     tones: list[str]
@@ -211,7 +211,7 @@ def drawn_lane(
 ) -> DrawnLane:
     """The columns of a lane.
 
-    `meetings` tell waiting from moving data. `only` are positions of the only ops to draw, without
+    `meetings` tell waiting from moving data. `only` are positions of the ops to draw, without
     phases; None: all.
     """
     ops, step = lane.ops, window.step_ns
@@ -241,7 +241,7 @@ def drawn_lane(
 
 
 def lane_line(label: Line, drawn: DrawnLane, cursor: int | None) -> Line:
-    """The line of a lane; equal neighbours are one span."""
+    """The line of a lane; equal neighbours share a span."""
     tones = drawn.tones
     if cursor is not None and 0 <= cursor < len(tones):
         tones = [*tones]
@@ -251,7 +251,7 @@ def lane_line(label: Line, drawn: DrawnLane, cursor: int | None) -> Line:
 
 
 def lane_label(lane: Lane, width: int, tone: str, after: str = "", *, marked: bool = False) -> Line:
-    """`rank  12 `, with a star where it is marked, then what else belongs to it."""
+    """`rank  12 `, with a star if it is marked, then `after`."""
     number = f"{'*' if marked else ''}{lane.rank}"
     name = fit(f"rank {number:>{max(1, width - 6 - len(after))}}{after}", width)
     return ((name, "mark" if marked else tone),)
@@ -265,7 +265,7 @@ def cursor_op(drawn: DrawnLane | None, column: int) -> tuple[int, int]:
 
 
 def step_columns(lane: Lane, window: TimeWindow) -> list[tuple[int, int]]:
-    """Column and number of the steps that end in the window, as far as there is room."""
+    """Column and number of the steps that end in the window, if there is room for them."""
     steps = lane.steps
     begin, end = window.begin_ns - lane.clock_ns, window.end_ns - lane.clock_ns
     here = [mark for mark in steps if begin <= mark.end_ns < end]
@@ -275,9 +275,9 @@ def step_columns(lane: Lane, window: TimeWindow) -> list[tuple[int, int]]:
 
 
 def _waits(lane: Lane, cells: Cells, step: int, meetings: Meetings) -> dict[int, int]:
-    """By position of an op that takes more than a column: when the last other rank came.
+    """When the last other rank came, by position, for ops that take more than a column.
 
-    Only of ops for which the times of all members are known.
+    Only ops for which the times of all members are known are included.
     """
     found: dict[int, int] = {}
     for position in set(cells.positions):
@@ -303,7 +303,7 @@ def _tone(lane: Lane, position: int, is_sliver: bool) -> str:
 def _draw_phases(
     lane: Lane, window: TimeWindow, cells: Cells, letters: list[str], tones: list[str]
 ) -> None:
-    """Phases stand over gaps, and over ops during which the program goes on."""
+    """Draws phases over gaps, and over ops during which the program goes on."""
     spans = lane.spans
     shown = cells_of(
         spans, window.begin_ns - lane.clock_ns, window.step_ns, window.columns, lane.ops.known_until

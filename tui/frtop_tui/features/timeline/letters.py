@@ -26,7 +26,7 @@ _KINDS: Final = (
     ("recv", "<"),
     ("new_group", "N"),
 )
-"""The first that a kind contains, in this order: `all_gather_into_tensor` is a G."""
+"""A kind gets the letter of the first name that it contains: `all_gather_into_tensor` is a G."""
 NAMES: Final = {
     "A": "all_reduce",
     "G": "all_gather",
@@ -52,7 +52,7 @@ NAMES: Final = {
     "│": "step",
     "*": "note",
 }
-"""What every letter says, in the order of the legend."""
+"""What each letter means, in the order of the legend."""
 WAITS: Final = "▒"
 ENDED_WITHIN: Final = "~"
 UNKNOWN: Final = "·"
@@ -69,6 +69,6 @@ def letter_of(kind: str) -> str:
 
 
 def legend(letters: Iterable[str]) -> list[tuple[str, str]]:
-    """Letter and name of those that are on the screen, in a fixed order."""
+    """Letter and name of those on the screen, in a fixed order."""
     shown = set(letters)
     return [(letter, name) for letter, name in NAMES.items() if letter in shown]

@@ -14,15 +14,15 @@ from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier, identifier, members_of
 
 _LOOKED_AT: Final = 64
-"""How many ops of a group are searched; each is looked up in the lanes of all members."""
+"""At most this many ops of a group are searched; each is looked up in all members' lanes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """One op. Times are of the operator's clock, `issued_ns` is by rank.
+    """One op. Times are on the operator's clock, `issued_ns` is by rank.
 
-    `absent` are members that have not issued it, for certain. Of the members in `unknown` nobody
-    can say whether they have.
+    Members in `absent` have certainly not issued it. Whether those in `unknown` have issued it
+    is not known.
     """
 
     group: wire.Group
@@ -36,7 +36,7 @@ class Meeting:
 
     @property
     def key(self) -> tuple[Identifier, int]:
-        """What is the same for this op on all ranks."""
+        """What identifies this op on all ranks."""
         return identifier(self.group), self.number
 
     @property
@@ -58,7 +58,7 @@ class Meeting:
 
 
 class Meetings:
-    """Looks up collectives across the lanes that are there, each once."""
+    """Looks up collectives across the available lanes, each once."""
 
     def __init__(self, lane_of: Callable[[int], Lane | None]) -> None:
         """Args: lane_of: the lane of a rank; None: it is not in view."""
@@ -66,7 +66,7 @@ class Meetings:
         self._known: dict[tuple[Identifier, int], Meeting | None] = {}
 
     def of(self, lane: Lane, position: int) -> Meeting | None:
-        """The collective that this op is part of; None where ranks do not share its number."""
+        """The collective that this op is part of; None if ranks do not share its number."""
         group = lane.groups.get(lane.ops.group[position])
         number = lane.ops.number[position]
         if group is None or not group.exact or not lane.ops.is_numbered(position):
@@ -113,10 +113,10 @@ class Meetings:
 
 
 def last_late_op(lane: Lane, meetings: Meetings, late: LateIn, most_members: int) -> int | None:
-    """Position of the newest of the ops in `late` to which the lane's rank came last, for certain.
+    """Position of the newest of the `late` ops at which the lane's rank certainly arrived last.
 
-    Of a group with more than `most_members` not all members are in view, so nobody can say who came
-    last. Then it is the newest of these ops.
+    If a group has more than `most_members`, not all are in view, and nobody can say which came
+    last: then it is simply the newest of these ops.
     """
     group = late.group
     own = lane.group_ids.get(group)
@@ -144,7 +144,7 @@ def _not_yet(lane: Lane, key: tuple[Identifier, int]) -> bool:
 
 
 def _is_sought(late: LateIn, ops: OpColumns, position: int) -> bool:
-    """Whether an op of the group is one of them."""
+    """Whether an op of the group is one of the `late` ops."""
     signature, site = ops.signature[position], ops.site[position]
     kind = ops.signatures[signature - 1].kind if signature else ""
     return (not late.kind or kind == late.kind) and (

@@ -1,7 +1,7 @@
-"""The ops of one rank by field: 64 ranks with 8,192 ops each are drawn without an object per op.
+"""The ops of one rank by field: drawing 64 ranks with 8,192 ops each makes no object per op.
 
-All times are of the rank's host. Lists of integers are searched at the speed of C; an `Op` is made
-only of the one that is described. They are made of what an agent sent or a file has.
+All times are those of the rank's host. C code searches the lists of integers; an `Op` is made
+only for the op that is described. The columns come from an agent's answer or from a file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ UNTRACKED: Final = int(Flag.UNTRACKED)
 LATE: Final = int(Flag.LATE)
 P2P: Final = int(Flag.P2P)
 CALL: Final = 1 << 16
-"""Flag of our own: a call that makes groups, which has no number."""
+"""frtop's own flag for a call that makes groups: it has no number."""
 NO_END: Final = UNTRACKED | wire.UNTIMED
 _ALONE: Final = P2P | CALL
 _CHUNK: Final = 256
-"""Ops that are indexed together, as soon as one of them is looked for."""
+"""This many ops are indexed together, once one of them is looked up."""
 _NUMBERS: Final = 1 << 48
-"""More than there are ops in a group."""
+"""Larger than any number of an op in a group."""
 PENDING_NS: Final = 2**62
 """The end of something that has not ended yet."""
 _FIELDS: Final = ("sequence", "group", "number", "signature", "site", "issued", "took", "flags",
@@ -39,24 +39,24 @@ Value = TypeVar("Value")
 
 
 class Intervals:
-    """All times are of one clock, in ns. `issued` is in order, and says when each began."""
+    """Intervals on one clock, in ns. `issued` is sorted, and says when each began."""
 
     def __init__(self, issued: Sequence[int], end: Sequence[int]) -> None:
         self.issued, self.end = issued, end
 
     @cached_property
     def length(self) -> Sequence[int]:
-        """How long each lasts."""
+        """The duration of each."""
         return list(map(sub, self.end, self.issued))
 
     @cached_property
     def reach(self) -> Sequence[int]:
-        """The last end of any up to that one: whether anything lasts at a time is one search."""
+        """The latest end so far: one search finds whether anything lasts at a given time."""
         return list(accumulate(self.end, max))
 
 
 class Spans(Intervals):
-    """Marks of a rank that last, as they are drawn: phases and fetches."""
+    """Marks of a rank that have a duration, as they are drawn: phases and fetches."""
 
     def __init__(self, marks: Sequence[wire.Mark]) -> None:
         self.marks = sorted(marks, key=attrgetter("begin_ns"))
@@ -65,7 +65,7 @@ class Spans(Intervals):
 
 
 def _span_end(mark: wire.Mark) -> int:
-    """When a span is over; one that lasts has no end yet."""
+    """When a span ends; a span that still lasts has no end yet."""
     return max(mark.begin_ns, mark.end_ns) if mark.end_ns else PENDING_NS
 
 
@@ -73,8 +73,8 @@ def _span_end(mark: wire.Mark) -> int:
 class OpColumns:
     """Ops in the order in which they were issued.
 
-    `took` is 0 while an op is pending, and negative when it failed. `known_from` is since when
-    every op is here, `known_until` up to when. `reach` is the last end of any op up to that one.
+    `took` is 0 while an op is pending, and negative if it failed. All ops issued between
+    `known_from` and `known_until` are here. `reach` is the latest end of any op up to that one.
     """
 
     sequence: Sequence[int] = ()
@@ -102,7 +102,7 @@ class OpColumns:
 
     @cached_property
     def letters(self) -> str:
-        """A letter per entry of `signatures`, after one for an unknown signature."""
+        """A letter for an unknown signature, then one per entry of `signatures`."""
         return letter_of("") + "".join(letter_of(one.kind) for one in self.signatures)
 
     @cached_property
@@ -112,7 +112,7 @@ class OpColumns:
 
     @cached_property
     def _chunks(self) -> dict[int, Mapping[int, int]]:
-        """By number of the chunk, where its collectives are; made when they are looked up."""
+        """Positions of the collectives in each chunk, by number; filled as they are looked up."""
         return {}
 
     def _positions(self, chunk: int) -> Mapping[int, int]:
@@ -133,7 +133,7 @@ class OpColumns:
 
     @cached_property
     def bounds(self) -> Mapping[int, tuple[int, int]]:
-        """By the rank's own id of a group, the first and the last number of its collectives."""
+        """The first and last number of a group's collectives, by the rank's own id of the group."""
         found: dict[int, tuple[int, int]] = {}
         for group in {*self.group}:
             wanted = map(group.__eq__, self.group)
@@ -144,9 +144,9 @@ class OpColumns:
         return found
 
     def find(self, group: int, number: int, near_ns: int | None = None) -> int | None:
-        """Where the collective `number` of a group is, by the rank's own id of it.
+        """The position of the collective `number` of a group, by the rank's own id of the group.
 
-        Ranks issue one collective at about the same time: it is looked for around `near_ns` first.
+        Ranks issue a collective at about the same time, so the search begins around `near_ns`.
         """
         key = group * _NUMBERS + number
         first = 0 if near_ns is None else bisect_left(self.issued, near_ns) // _CHUNK
@@ -162,7 +162,7 @@ class OpColumns:
         return first <= number <= last
 
     def is_numbered(self, position: int) -> bool:
-        """Whether an op has a number that it shares with other ranks: no message, no call."""
+        """Whether an op shares its number with other ranks; messages and calls do not."""
         return self.number[position] > 0 and not self.flags[position] & _ALONE
 
     def letter(self, position: int) -> str:
@@ -173,16 +173,16 @@ class OpColumns:
         return self.end[position] == PENDING_NS
 
     def at_most(self, position: int) -> bool:
-        """Whether an op may have ended before its end."""
+        """Whether an op may have ended before its recorded end."""
         return bool(self.flags[position] & LATE)
 
     def end_known(self, position: int) -> bool:
-        """Whether anybody knows when an op ended; it is pending where nothing is over."""
+        """Whether it is known when an op ended, or that it is still pending."""
         flags, took = self.flags[position], self.took[position]
         return self.pending(position) or not (flags & NO_END or not took)
 
     def op(self, position: int) -> wire.Op:
-        """One op as everything else reads it."""
+        """One op as the rest of frtop reads it."""
         issued, took, flags = self.issued[position], self.took[position], self.flags[position]
         done = 0 if not took else issued + took if took > 0 else took - issued
         signature, site = self.signature[position], self.site[position]
@@ -205,17 +205,17 @@ class OpColumns:
         )
 
     def issuer_at(self, position: int) -> wire.Issuer | None:
-        """What issued an op; None where that is not recorded."""
+        """What issued an op; None if that is not recorded."""
         issuer = self.issuer[position]
         return self.issuers[issuer - 1] if issuer else None
 
     def at(self, positions: Sequence[int]) -> Intervals:
-        """Some of the ops, to draw in their own lane."""
+        """Some of the ops, to draw in a lane of their own."""
         issued = [self.issued[position] for position in positions]
         return Intervals(issued, [self.end[position] for position in positions])
 
     def known_to(self, until_ns: int) -> OpColumns:
-        """The same, with nothing issued since."""
+        """The same ops, known until a later time: nothing was issued since."""
         return replace(self, known_until=max(self.known_until, until_ns))
 
 
@@ -224,8 +224,8 @@ def columns_of(
 ) -> OpColumns:
     """The ops of a history.
 
-    `asked` is how many of the newest ops were asked for, 0: all. The history has every op that was
-    issued by `known_until` (host's clock). `open_ops` are pending though nobody sees their ends.
+    `asked` is how many of the newest ops were requested, 0: all. The history has every op that was
+    issued by `known_until` (host's clock). `open_ops` are pending.
 
     Raises:
         ValueError: its columns do not fit together.
@@ -235,7 +235,7 @@ def columns_of(
     signature = _within(signature, len(history.signatures))
     site = _within(site, len(history.sites))
     issuer = _within(issuer, len(history.issuers))
-    if any(pseudo):  # calls that make groups have no number to compare
+    if any(pseudo):  # calls that make groups have no number
         flags = [one | CALL if call else one for one, call in zip(flags, pseudo, strict=True)]
     fields = _in_order([sequence, group, number, signature, site, issued, took, flags, issuer])
     older = bool(asked) and len(fields[0]) * 2 >= asked
@@ -265,7 +265,7 @@ def columns_of_ops(
     open_ops: Iterable[int] = (),
     all_open: bool = True,
 ) -> OpColumns:
-    """The same of ops that a file or a snapshot has; equal signatures and sites are shared.
+    """The columns of ops from a file or a snapshot; equal signatures and sites are shared.
 
     Without `all_open`, ops without an end are pending only if they are among `open_ops`.
     """
@@ -302,7 +302,7 @@ def columns_of_ops(
 def extended(old: OpColumns, new: OpColumns, most: int) -> OpColumns | None:
     """`old` up to where `new` begins, then `new`: at most `most` ops.
 
-    Returns None where they do not overlap: ops between them may be missing.
+    Returns None if they do not overlap: ops between them may be missing.
     """
     if not len(old) or not len(new):
         return new
@@ -342,7 +342,7 @@ def extended(old: OpColumns, new: OpColumns, most: int) -> OpColumns | None:
 
 
 def _within(indices: Sequence[int], most: int) -> Sequence[int]:
-    """Indices into a table from 1; 0 of what is outside of it."""
+    """Indices into a table, from 1; 0 for those outside of it."""
     if {*indices} <= {*range(most + 1)}:
         return indices
     return [one if 0 < one <= most else 0 for one in indices]
@@ -351,7 +351,7 @@ def _within(indices: Sequence[int], most: int) -> Sequence[int]:
 class _Table(Generic[Value]):
     """Numbers values from 1; equal objects are looked up by identity first.
 
-    Numbers of the values it starts with stay as they are: an agent may send equal ones.
+    The initial values keep their numbers: an agent may send equal ones.
     """
 
     def __init__(self, values: Iterable[Value] = ()) -> None:
@@ -376,7 +376,7 @@ class _Table(Generic[Value]):
 
 
 def _in_order(fields: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
-    """The rows by the time at which they were issued: threads may have overtaken each other."""
+    """The rows by time of issue: threads may have overtaken each other."""
     issued = fields[5]
     if all(map(le, issued, issued[1:])):
         return fields
@@ -409,7 +409,7 @@ def _made(fields: Sequence[Sequence[int]], open_ops: Iterable[int], like: OpColu
 
 
 def _end(issued: int, took: int, flags: int, waited: Container[int], sequence: int) -> int:
-    """When an op is over: at once, for drawing, where nobody knows when."""
+    """When an op ends; if nobody knows, it is drawn as ending at once."""
     if took:
         return issued if flags & NO_END else issued + abs(took)
     return issued if flags & UNTRACKED and sequence not in waited else PENDING_NS

@@ -20,7 +20,7 @@ from frtop_tui.text.rank_words import op_group, op_kind, op_number, op_tensors
 from frtop_tui.widgets.spans import Line, join, plain
 
 _FEWEST_NS: Final = 1000
-"""A transfer that seems shorter has no bandwidth: it was over when the last rank came."""
+"""No bandwidth is shown for a shorter transfer: it was over when the last rank came."""
 
 
 def op_lines(
@@ -28,7 +28,7 @@ def op_lines(
 ) -> list[Line]:
     """Two lines about an op.
 
-    `begun` is how many ops began in the cursor's column; `meeting` the same op on all ranks, where
+    `begun` is how many ops began in the cursor's column; `meeting` is the same op on all ranks, if
     it has a number; `wall_ns`, added to the operator's clock, gives Unix time.
     """
     op = lane.ops.op(position)
@@ -87,13 +87,13 @@ def mark_line(lane: Lane, at_ns: int, column_ns: int, wall_ns: int) -> Line:
 
 
 def lost_text(lane: Lane) -> str:
-    """How many ops of a lane are missing in between; "" where none is."""
+    """How many ops of a lane are missing in between; "" if none are."""
     lost = lane.ops.lost
     return f"{counted(lost, 'op')} in between cannot be read" if lost else ""
 
 
 def error_text(error_ns: int | None) -> str:
-    """How far clocks of hosts may be apart: `clocks ±400 µs`."""
+    """How far the clocks of hosts may be apart: `clocks ±400 µs`."""
     if error_ns is None:
         return "clocks of hosts not compared"
     return f"clocks ±{timing(error_ns)}" if error_ns else "one clock"
@@ -145,7 +145,7 @@ def _length(nanoseconds: int) -> str:
 
 
 def _bandwidth(op: wire.Op, moved_ns: int, meeting: Meeting) -> str:
-    """Bytes of the op over the time of the transfer; "" where the clocks say nothing of it.
+    """Bytes of the op over the transfer time; "" if the clocks are too inexact for it.
 
     Both as nccl-tests defines them: of the algorithm, and of each rank's link.
     """

@@ -1,4 +1,4 @@
-"""The panes of a timeline: a ruler, a lane per line with a cursor in time, words below."""
+"""The panes of a timeline: a ruler, a lane per line with a cursor in time, text below."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, reflow
 
 _TICK: Final = 20
-"""Columns between two times on the ruler."""
+"""Columns between two labels on the ruler."""
 
 
 class LanePane(LineView):
@@ -36,7 +36,7 @@ class LanePane(LineView):
     ]
 
     class Sideways(LineView.Moved):
-        """The cursor is to move by `columns`; with `screen` the window as well."""
+        """Asks to move the cursor by `columns`; with `screen`, the window as well."""
 
         def __init__(self, sender: LineView, columns: int, *, screen: bool = False) -> None:
             super().__init__(sender)
@@ -68,7 +68,7 @@ class LanePane(LineView):
 
 
 class Ruler(LineView, can_focus=False):
-    """Times above the lanes, and below them where steps end."""
+    """Two lines above the lanes: times, and the ends of steps."""
 
     def __init__(self) -> None:
         super().__init__(id="ruler", classes="pane")

@@ -1,4 +1,4 @@
-"""Queues side by side as lines: the op once on the left, and beside it what each rank has of it."""
+"""Queues side by side as lines: the op on the left, then what each rank has of it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from frtop_tui.widgets.spans import Line, Span, fit, join, plain
 _NARROWEST: Final = 8
 _WIDEST: Final = 24
 _OP: Final = 48
-"""Cells in which the op's name and its tensors fit."""
+"""Width in which the op's name and its tensors fit."""
 _LEAST: Final = 30
-"""Cells in which its name fits."""
+"""Width in which its name fits."""
 _ROOMY: Final = 16
-"""Cells of a rank's column that usually suffice."""
+"""Usual width of a rank's column."""
 _WORDS: Final = 13
-"""Cells from which a rank's column has room for words."""
+"""From this width on, a rank's column has room for words."""
 _FRACTION: Final = re.compile(r"\.\d+| ")
 _SHORT: Final = {"not issued": "--", "not its group": "", "not recorded": "·", "not read yet": "·"}
 
 
 def column_width(room: int, lanes: int) -> int:
-    """Cells of one rank's column: what is left beside the op's name."""
+    """Width of one rank's column: what the op's name leaves."""
     beside = (room - _OP) // max(1, lanes)
     if beside < _ROOMY:
         beside = min(_ROOMY, (room - _LEAST) // max(1, lanes))
@@ -54,7 +54,7 @@ def row_line(
 ) -> Line:
     """One op of all ranks.
 
-    `now_ns` is, by lane, up to when pending ops are known to last, by its host's clock; `first` is
+    `now_ns`: until when each lane's pending ops are known to last, by its host's clock; `first` is
     the row of the first difference, which is marked.
     """
     lanes, ops = alignment.lanes, alignment.ops_at(row)
@@ -74,7 +74,7 @@ def row_line(
         lane, until = lanes[lane_index], now_ns[lane_index]
         text, tone = _cell(lane, column[row], until, differing, width)
         if alignment.keys[row][0] is None and column[row] < 0:
-            text = ""  # others have no such op, members of the group or not
+            text = ""  # other ranks have no such op, whether or not they are members of the group
         spans += [(fit(text, width - 1, right=True), tone), (" ", "")]
     return tuple(spans)
 
@@ -104,7 +104,7 @@ def difference_lines(alignment: Alignment, row: int) -> list[Line]:
 
 
 def _sides(alignment: Alignment, row: int, name: str) -> list[tuple[str, list[int]]]:
-    """Values of a field, and the ranks that have each."""
+    """The values of a field, and the ranks that have each."""
     found: dict[str, list[int]] = {}
     ops = alignment.ops_at(row)
     for index, (lane, column) in enumerate(zip(alignment.lanes, alignment.cells, strict=True)):

@@ -25,10 +25,10 @@ from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, clip, plain
 
 MOST: Final = 8
-"""Ranks side by side."""
+"""The most ranks side by side."""
 USUAL: Final = 4
 NEWEST: Final = 1024
-"""Ops of each rank that are aligned while a job runs; of a recorded one all are."""
+"""Newest ops of each rank to align while a job runs; for a recorded job all are aligned."""
 RECORDED: Final = 8192
 
 
@@ -160,7 +160,7 @@ class QueuesScreen(HistoriesScreen):
 
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
-    """Whether these are the same objects; the last ones are compared by value."""
+    """Whether these are the same objects; the last elements are compared by value."""
     if len(one) != len(other) or one[-1:] != other[-1:]:
         return False
     return all(a is b for a, b in zip(one[:-1], other[:-1], strict=True))
@@ -194,9 +194,9 @@ class QueueTable(LineView):
         self.chosen = 0
         self.empty = "no ops are known yet"
         self._is_in_view = False
-        """Whether the table has scrolled to the cursor once; from then on keys do."""
+        """Whether the table has scrolled to the cursor; this happens once, then keys scroll."""
         self._will_be = False
-        """It scrolls there once it is drawn: a second time might undo what the mouse did since."""
+        """It scrolls there only at the first draw: later it might undo the mouse's scrolling."""
 
     def content(self, width: int) -> Sequence[Line]:  # noqa: ARG002
         if not len(self.alignment):
@@ -222,7 +222,7 @@ class QueueTable(LineView):
             places = range(len(alignment)) if key is not None else ()
             self.cursor = next((n for n in places if alignment.keys[n] == key), last)
         if (self.cursor != before or not self._is_in_view) and not self._will_be:
-            # Older ops came above it, or it was put there before there was a layout.
+            # Older ops appeared above it, or it was placed before the layout was known.
             self._will_be = self.call_after_refresh(self._bring_into_view)
         self.redraw()
 

@@ -1,4 +1,4 @@
-"""The views of the timeline and of queues, and their keys."""
+"""The timeline view, the queues view, and their keys."""
 
 from __future__ import annotations
 

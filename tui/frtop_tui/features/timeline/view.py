@@ -1,4 +1,4 @@
-"""What ranks did when: a lane per rank, group or member of one op, on one clock."""
+"""What each rank did when: a lane per rank, group, or member of one op, on one clock."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.spans import Line, join, plain
 
 MOST_FOLLOWED: Final = 64
-"""Ranks whose ops are fetched: those in view, then more of the list up to this many."""
+"""Ops are fetched for the ranks in view, then for others in the list, up to this many."""
 MARGIN: Final = 8
 """Columns that stay in view beside the op to which the cursor jumps."""
 By = Literal["ranks", "groups", "op"]
 
 
 class TimelineScreen(HistoriesScreen):
-    """Opened on the ranks that are marked, or of a group, or with culprits first."""
+    """Opens on the marked ranks, a group's ranks, or all ranks with culprits first."""
 
     AUTO_FOCUS = "#lanes"
     crumb = "timeline"
@@ -92,7 +92,7 @@ class TimelineScreen(HistoriesScreen):
         self.rows = LaneRows()
         self._op_ns = 0
         self._seeks_late_op = True
-        """Whether the cursor is to go to an op to which its rank came late, once one is known."""
+        """Whether the cursor goes to an op at which its rank was late, once one is known."""
         self._words = ""
         self._followed: tuple[tuple[int, ...], int | None] = ((), None)
         self._before: tuple[TimeWindow | None, bool] = (None, True)
@@ -172,7 +172,7 @@ class TimelineScreen(HistoriesScreen):
         self.rows.window = self.window
 
     def _seek_late_op(self, frame: Frame) -> None:
-        """Once, of a straggler: what the verdict says of it is under the cursor, and stays there.
+        """For a straggler, puts the cursor once on the op that the verdict is about.
 
         The ops of its group come from other agents, some ticks later.
         """
@@ -249,7 +249,7 @@ class TimelineScreen(HistoriesScreen):
         return f"rank {row.rank}" + (f" ({view.host}) {view.state}" if view is not None else "")
 
     def _op_at(self, y: int) -> tuple[int, int]:
-        """The op under the cursor, or the one to which it jumped, and how many are in there."""
+        """The op under the cursor, or to which it jumped, and how many ops began in the column."""
         row = self.rows[y]
         if self.selected is not None and self.selected[0] == row.rank:
             position = self.rows.lane(y).same_op(*self.selected[1:])
@@ -287,11 +287,11 @@ class TimelineScreen(HistoriesScreen):
         self.draw_all()
 
     def _take_over(self) -> None:
-        """A key moves the cursor: it is on no op in particular any more."""
+        """Drops the op that was jumped to: a key moved the cursor."""
         self.selected, self._seeks_late_op = None, False
 
     def _move_window(self, window: TimeWindow) -> None:
-        """Keeps the time that is looked at: the window does not follow any more."""
+        """Shows a fixed time: the window no longer follows."""
         self.window, self.follow = window, False
 
     def on_line_view_chosen(self) -> None:
@@ -357,7 +357,7 @@ class TimelineScreen(HistoriesScreen):
             self.column = self.window.column(at_ns)
 
     def action_one_op(self) -> None:
-        """One op of all ranks; once more goes back."""
+        """Shows one op on all ranks; a second press goes back."""
         if self.by == "op":
             self._leave_op()
             return
@@ -382,7 +382,7 @@ class TimelineScreen(HistoriesScreen):
         self.draw_all()
 
     def action_lanes(self) -> None:
-        """From ranks to the groups of the rank under the cursor, and back."""
+        """Switches from ranks to the groups of the rank under the cursor, and back."""
         if not len(self.rows) or self.frame is None:
             return
         rank = self.rows[self.query_one(LanePane).cursor].rank

@@ -1,4 +1,4 @@
-"""The window of a timeline: which time each column stands for, where it begins, where keys lead."""
+"""The window of a timeline: the time of each column, where it starts, where keys move it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from frtop_tui.features.timeline.op_columns import PENDING_NS
 _STEPS: Final = tuple(
     digits * 10**power for power in range(3, 14) for digits in (1, 2, 5)
 )  # fmt: skip
-"""Widths of a column in ns, from a microsecond to about 14 hours: they read well."""
+"""Round widths of a column in ns, from a microsecond to about 14 hours."""
 NARROWEST: Final = _STEPS[0]
 WIDEST: Final = _STEPS[-1]
 _RECENT: Final = 32
-"""Ops of a rank in view at first: the last steps of most programs."""
+"""How many ops of a rank are in view at first: in most programs, its last steps."""
 _STALE_NS: Final = 10_000_000_000
-"""A lane without a report for longer does not hold up the others."""
+"""A lane that has not reported for longer does not hold up the others."""
 _NEWEST_STEPS: Final = 2
 _BEFORE: Final = 4
-"""One part in this many of the window shows what came before a wait."""
+"""1 / this of the window shows what came before a wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class TimeWindow:
         return self.begin_ns + self.step_ns * self.columns
 
     def column(self, at_ns: int) -> int:
-        """Outside of the window it is less than 0, or `columns` and more."""
+        """Outside of the window it is below 0, or at least `columns`."""
         return (at_ns - self.begin_ns) // self.step_ns
 
     def time(self, column: int) -> int:
         return self.begin_ns + column * self.step_ns
 
     def zoomed(self, by: int, column: int) -> TimeWindow:
-        """With columns that are `by` steps narrower, or wider; what is at `column` stays there."""
+        """Columns `by` steps narrower, or wider if negative; the time at `column` stays there."""
         index = bisect_left(_STEPS, self.step_ns) - by
         step = _STEPS[max(0, min(index, len(_STEPS) - 1))]
         middle = self.time(column) + self.step_ns // 2
@@ -61,12 +61,12 @@ class TimeWindow:
         return replace(self, begin_ns=aligned - self.step_ns * self.columns)
 
     def wide(self, columns: int) -> TimeWindow:
-        """As many columns as the screen has now, up to the same end."""
+        """The window with this many columns, up to the same end."""
         begin = self.end_ns - columns * self.step_ns
         return replace(self, begin_ns=begin, columns=columns)
 
     def showing(self, at_ns: int, margin: int = 0) -> TimeWindow:
-        """Moved so far that `at_ns` is inside, `margin` columns from an end where that fits."""
+        """The window moved to include `at_ns`, `margin` columns from the edge if there is room."""
         column = self.column(at_ns)
         margin = min(margin, self.columns // 2 - 1)
         if column < margin:
@@ -77,7 +77,7 @@ class TimeWindow:
 
 
 def window_of(begin_ns: int, end_ns: int, columns: int) -> TimeWindow:
-    """The narrowest columns with which all of that time fits, up to its end."""
+    """The window with the narrowest columns that show all of that time, up to its end."""
     columns = max(1, columns)
     needed = max(1, -(-(end_ns - begin_ns) // columns))
     index = min(bisect_right(_STEPS, needed - 1), len(_STEPS) - 1)
@@ -85,7 +85,7 @@ def window_of(begin_ns: int, end_ns: int, columns: int) -> TimeWindow:
 
 
 def first_window(lanes: Iterable[Lane], columns: int) -> TimeWindow | None:
-    """The newest steps or ops of the lanes, and all of what is pending; None without any."""
+    """Shows the newest steps or ops of the lanes, and all that is pending; None without any."""
     known = [lane for lane in lanes if len(lane.ops)]
     if not known:
         return None
@@ -98,13 +98,13 @@ def first_window(lanes: Iterable[Lane], columns: int) -> TimeWindow | None:
         oldest = min(pending)
         begin = min(begin, oldest - (until - oldest) // _BEFORE)
     else:
-        # Ranks may have ended long ago: what they did is in view, and not what came after.
+        # Ranks may have ended long ago: show what they did, not what came after.
         until = max([min(until, 2 * newest - begin), *map(_end_ns, known)])
     return window_of(min(begin, until - 1000), until, columns)
 
 
 def newest_known_ns(lanes: Iterable[Lane]) -> int:
-    """Up to when all lanes are known that are asked again and again; 0 without any."""
+    """The time up to which all lanes that still report are known; 0 without any."""
     known = [until for lane in lanes if (until := lane.known_until_ns)]
     newest = max(known, default=0)
     return min((until for until in known if newest - until < _STALE_NS), default=0)
@@ -117,14 +117,14 @@ def op_window(begin_ns: int, end_ns: int, columns: int) -> TimeWindow:
 
 
 def next_op(lane: Lane, position: int, by: int, group: int | None) -> int | None:
-    """The next op of a group (None: of any), or for negative `by` the one before."""
+    """The next op of a group (None: of any group), or the previous one if `by` is negative."""
     groups = lane.ops.group
     here = range(position + 1, len(groups)) if by > 0 else range(position - 1, -1, -1)
     return next((one for one in here if group is None or groups[one] == group), None)
 
 
 def next_step(lane: Lane, at_ns: int, by: int) -> int | None:
-    """When the next step ends after `at_ns`, or the one before it (operator's clock)."""
+    """When the next step after `at_ns` ends, or the previous one (operator's clock)."""
     ends = list(map(attrgetter("end_ns"), lane.steps))
     at = at_ns - lane.clock_ns
     index = bisect_right(ends, at) if by > 0 else bisect_left(ends, at) - 1
@@ -132,14 +132,14 @@ def next_step(lane: Lane, at_ns: int, by: int) -> int | None:
 
 
 def _recent_ns(lane: Lane) -> int:
-    """Since when the newest ops or steps of a lane are."""
+    """When the newest ops or steps of a lane begin."""
     if len(lane.steps) > _NEWEST_STEPS:
         return int(lane.steps[-_NEWEST_STEPS - 1].end_ns) + lane.clock_ns
     return lane.ops.issued[-min(_RECENT, len(lane.ops))] + lane.clock_ns
 
 
 def _pending_ns(lane: Lane) -> int | None:
-    """When the oldest op that is pending was issued."""
+    """When the oldest pending op was issued."""
     ops = lane.ops
     if ops.reach[-1] < PENDING_NS:
         return None

@@ -1,1 +1,1 @@
-"""Watches jobs unattended: captures a hang before its timeout, and notifies people."""
+"""Watches jobs unattended: captures a hang before the op times out, and notifies people."""

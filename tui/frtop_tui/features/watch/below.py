@@ -1,4 +1,4 @@
-"""Which jobs belong to a process that started them: those with a rank below it."""
+"""Finds the jobs that a process started: those with a rank below it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import UsageError
 
 DEEPEST: Final = 64
-"""Generations between a launcher and its ranks."""
+"""The most generations between a launcher and its ranks."""
 
 
 class Below:
-    """A process, by pid and start, and what was started below it."""
+    """A process, identified by pid and start time, and its descendants."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -27,7 +27,7 @@ class Below:
 
     @property
     def lives(self) -> bool:
-        """Whether the process is still there, and not another one with its pid."""
+        """Whether the process still runs; another process with its pid does not count."""
         stat = processes.read_stat(self._pid)
         return stat is not None and stat.start_ticks == self._start_ticks and stat.state != "Z"
 
@@ -53,9 +53,9 @@ class Below:
 
 
 def start_beside(words: list[str]) -> str:
-    """Starts a program that is nobody's child, so that no launcher waits for it or ends it.
+    """Starts a detached program: no launcher is its parent, waits for it or ends it.
 
-    Its output goes to standard error. Returns why it was not started, "" if it was.
+    Its output goes to standard error. Returns why it could not be started, "" if it was.
     """
     try:
         pid = os.fork()
@@ -79,15 +79,15 @@ def start_beside(words: list[str]) -> str:
 
 
 def start_watch(text: str) -> str:
-    """Starts `frtop watch` on what this process becomes.
+    """Starts `frtop watch` for the program that this process will run.
 
     `text` has options of `frtop watch`, as for a shell.
 
     Returns:
-        Why no watcher runs, "" if one does. One that does not start keeps no job from it.
+        Why no watcher runs, "" if one does. A watcher that fails to start does not stop the job.
 
     Raises:
-        UsageError: the options are none of `frtop watch`.
+        UsageError: `frtop watch` does not accept the options.
     """
     try:
         words = ["watch", "--below", str(os.getpid()), *shlex.split(text)]

@@ -1,6 +1,6 @@
-"""The folder of the watcher's captures: bounded, the oldest give way.
+"""The folder of the watcher's captures. It is bounded: the oldest captures are removed.
 
-Only files whose names the watcher has made are ever removed, and none of an episode that lasts.
+Only files with a name given by the watcher are removed, and none of an episode that lasts.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _DRAFT: Final = re.compile(rf"\.{_OURS.pattern}\.[0-9a-f]{{8}}")
 
 
 class Removed(NamedTuple):
-    """What was removed, and why something that should be was not."""
+    """What was removed, and why removing failed, if it did."""
 
     paths: tuple[str, ...] = ()
     problem: str = ""
 
 
 class CaptureFolder:
-    """Belongs to the watcher's thread; other watchers may use the same folder."""
+    """Used from the watcher's thread only; other watchers may use the same folder."""
 
     def __init__(self, path: Path, state: Path, *, most: int, most_bytes: int) -> None:
         """Args: state: folder of the job files, which name the captures of open episodes."""
@@ -41,13 +41,13 @@ class CaptureFolder:
         self._most_bytes = most_bytes
 
     def new_path(self, frame: Frame) -> Path:
-        """Where the next capture goes; no file has that name."""
+        """An unused path for the next capture."""
         return unused_path(self._path / default_name(frame, frame.wall_ns, day=True))
 
     def make_room(self, keep: Collection[str] = ()) -> Removed:
-        """Removes the oldest captures that are too many or too large together.
+        """Removes the oldest captures if there are too many, or if they are too large together.
 
-        `keep` are paths that are needed beside those of open episodes.
+        `keep`: paths to keep besides those of open episodes.
         """
         removed = []
         try:
@@ -64,12 +64,12 @@ class CaptureFolder:
                     removed.append(path)
                     count, size = count - 1, size - own
         except OSError as error:
-            problem = f"captures that are too many stay in {self._path}: {error.strerror}"
+            problem = f"surplus captures remain in {self._path}: {error.strerror}"
             return Removed(tuple(removed), problem)
         return Removed(tuple(removed))
 
     def _found(self) -> list[tuple[int, int, str]]:
-        """Time, size and path of each; drafts that were left are removed."""
+        """Time, size and path of each capture; removes old drafts."""
         found = []
         now_s = time.time()
         with os.scandir(self._path) as entries:

@@ -1,4 +1,4 @@
-"""`frtop watch`: watches all jobs unattended, until it is ended."""
+"""`frtop watch`: watches all jobs unattended, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from frtop_tui.features.watch.watcher import Watcher
 
 STEP_S: Final = 0.25
 CLOSING_S: Final = 25.0
-"""How long captures and commands that are under way may take once the watcher is to end."""
+"""How long captures and commands under way may still take after a signal to end."""
 SWEEP_S: Final = 3600.0
-"""How often files of jobs of the past are looked for."""
+"""How often to look for files of past jobs."""
 NO_CAPTURES: Final = "none"
 
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal may go, the watcher stays
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the watcher outlives its terminal
     plan = Plan(
         options.every, options.before, captures, options.dry_run, options.kill, options.slow
     )
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _finish(watcher: Watcher) -> None:
-    """What is under way may end; a second signal does not wait for it."""
+    """Waits for captures and commands under way; a second signal ends the wait."""
     again = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: again.set())
@@ -89,7 +89,7 @@ def _finish(watcher: Watcher) -> None:
 
 
 def _open(options: argparse.Namespace) -> Source:
-    """A source of its own; which job it shows is chosen later."""
+    """A new source; its job is chosen later."""
     return connect(argparse.Namespace(**{**vars(options), "job": None}))
 
 
@@ -97,7 +97,7 @@ def _command(options: argparse.Namespace) -> list[str]:
     """The words of `--exec`.
 
     Raises:
-        UsageError: there is no such program, or it cannot be split into words.
+        UsageError: there is no such program, or the text cannot be split into words.
     """
     if not options.command:
         return []
@@ -123,10 +123,10 @@ def _captures(options: argparse.Namespace, state: Path) -> CaptureFolder | None:
 
 
 def _folder(named: str | None, option: str) -> Path:
-    """The folder, made if it is missing.
+    """The folder; it is created if it is missing.
 
     Raises:
-        FrtopError: there is none, and none can be made.
+        FrtopError: there is none, and it cannot be created.
     """
     text = named or state_folder()
     if not text:

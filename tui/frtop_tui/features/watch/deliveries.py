@@ -1,7 +1,7 @@
-"""Tells others of a verdict: a command, a web hook. Each in a thread of its own, with a deadline.
+"""Reports a verdict to a command or web hook, each in its own thread, with a deadline.
 
-What becomes of it is an event like any other. A command that fails is not run again; a web hook
-that does not answer is tried again after a pause.
+The result is an event like any other. A command that fails is not run again; a web hook
+that does not answer is retried after a pause.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from frtop_tui.features.watch.job_end import JobEnd, end_ranks
 
 MOST_AT_ONCE: Final = 16
 GRACE_S: Final = 2.0
-"""Between SIGTERM and SIGKILL, for a command that is past its deadline."""
+"""Time between SIGTERM and SIGKILL for a command that is past its deadline."""
 PAUSES_S: Final = (2.0, 8.0, 30.0)
-"""Before the second, third and fourth attempt."""
+"""The pauses before the second, third and fourth attempt."""
 ANSWER_S: Final = 10.0
 """How long each step of one attempt may take."""
 _TRIED_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Deliveries:
-    """Belongs to the watcher's thread, except for what runs in the threads."""
+    """Used from the watcher's thread; only commands and web hooks run in other threads."""
 
     def __init__(
         self, command: Sequence[str], hook: WebHook | None, *, deadline_s: float, dry_run: bool
@@ -57,9 +57,9 @@ class Deliveries:
     def start(
         self, event: dict[str, Any], variables: Mapping[str, str], end: JobEnd | None = None
     ) -> list[dict[str, Any]]:
-        """Begins to tell of an event; returns events of what is not done.
+        """Starts the deliveries of an event; returns events about those that were not started.
 
-        With `end` the ranks are ended once the command is over: it may look at them.
+        With `end`, the ranks are ended after the command, which may look at them.
         """
         where = {"job": event.get("job"), "cause": event.get("cause")}
         wanted: list[tuple[str, Any, Any]] = []
@@ -81,14 +81,14 @@ class Deliveries:
             if self._dry_run:
                 said.append({"event": name, **where, "what": what, "dry_run": True})
             elif self._running >= MOST_AT_ONCE:
-                problem = f"{self._running} others have not ended"
+                problem = f"{self._running} others are still running"
                 said.append({"event": name, **where, "what": what, "ok": False, "problem": problem})
             else:
                 self._begin({"event": name, **where, "what": what}, work)
         return said
 
     def results(self) -> list[dict[str, Any]]:
-        """What has ended since the last call."""
+        """Results of the deliveries that ended since the last call."""
         found = []
         while not self._results.empty():
             found.append(self._results.get())
@@ -100,7 +100,7 @@ class Deliveries:
             begun = time.monotonic()
             try:
                 problem = work()
-            except Exception as error:  # noqa: BLE001 - a thread's boundary: said, and it goes on
+            except Exception as error:  # noqa: BLE001 - a thread's boundary: it is reported
                 problem = f"frtop itself failed: {type(error).__name__}"  # its text may be a secret
             took = round(time.monotonic() - begun, 1)
             result = {
@@ -120,7 +120,7 @@ class Deliveries:
     def _run(
         self, event: dict[str, Any], variables: Mapping[str, str], command_over: threading.Event
     ) -> str:
-        """Why the command failed, "" if it did not."""
+        """Why the command failed, "" if it succeeded."""
         try:
             return self._run_command(event, variables)
         finally:
@@ -138,14 +138,14 @@ class Deliveries:
             child.communicate(json.dumps(event).encode() + b"\n", timeout=self._deadline_s)
         except subprocess.TimeoutExpired:
             _end(child)
-            return f"ended after {self._deadline_s:g} s: it was not done by then"
+            return f"ended by frtop: not done after {self._deadline_s:g} s"
         if child.returncode < 0:
             return f"ended by {signal.Signals(-child.returncode).name}"
         return f"exit status {child.returncode}" if child.returncode else ""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends the command and what it has started in its session."""
+    """Ends the command and all processes of its session."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(OSError):
             os.killpg(child.pid, number)
@@ -157,14 +157,14 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST becomes a GET without its content: that would be a success of nothing."""
+    """Refuses redirects: a redirected POST becomes a GET without content, and seems to succeed."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 class WebHook:
-    """One address, by http or https."""
+    """One http or https address."""
 
     def __init__(self, url: str, *, pause: Callable[[float], None] = time.sleep) -> None:
         """Raises `UsageError` if `url` is no such address."""
@@ -177,13 +177,13 @@ class WebHook:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise usage
         self.name = f"{parts.scheme}://{parts.hostname}"
-        """Without the path, which is the secret of many hooks."""
+        """The address without its path, which is the secret of many hooks."""
         self._url = url
         self._pause = pause
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def send(self, event: dict[str, Any]) -> str:
-        """Why it was not taken, "" if it was."""
+        """Why the server did not accept it, "" if it did."""
         content = json.dumps(event).encode()
         problem, final = self._once(content)
         for pause_s in PAUSES_S:
@@ -194,7 +194,7 @@ class WebHook:
         return problem
 
     def _once(self, content: bytes) -> tuple[str, bool]:
-        """Why one attempt failed, and whether another one would."""
+        """Why one attempt failed, and whether another would fail too."""
         headers = {"Content-Type": "application/json", "User-Agent": "frtop"}
         request = urllib.request.Request(self._url, content, headers)  # noqa: S310 - checked above
         try:
@@ -206,6 +206,6 @@ class WebHook:
         except urllib.error.URLError as error:
             return f"not reached: {error.reason}", False
         except (OSError, http.client.HTTPException, ValueError) as error:
-            # The text of some quotes the address.
+            # The text of some errors quotes the address.
             why = getattr(error, "strerror", None) or type(error).__name__
             return f"not reached: {why}", isinstance(error, ValueError)

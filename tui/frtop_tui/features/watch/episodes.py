@@ -1,6 +1,6 @@
-"""Which verdicts of a job are news: each once per episode, no more often than was asked for.
+"""Decides which verdicts of a job to report: each once per episode, within the rate limit.
 
-Pure: frames go in, decisions come out. The reports outlive the watcher, in its state folder.
+Pure: frames go in, decisions come out. The state folder keeps the reports across restarts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from frtop_tui.job.unprepared import is_least_since
 from frtop_tui.text.alarm import haste, is_alarm
 
 CALM_S: Final = 5.0
-"""An episode is over after this long without a verdict. One frame without one proves nothing."""
+"""An episode is over after this long without a verdict; one frame without it proves nothing."""
 SLACK_S: Final = 2.0
 """How much the wall clocks of two runs of the watcher may differ."""
 MOST_CAUSES: Final = 32
-"""Reports kept of one job; the oldest give way."""
+"""The most reports kept per job; the oldest are dropped."""
 _CALM: Final = frozenset({"healthy", "starting", "ended"})
 
 Stage = Literal["suspect", "slow", "confirmed", "captured", "delivered"]
@@ -27,7 +27,7 @@ What = Literal["suspect", "slow", "early", "confirmed", "resumed", "limited", "o
 
 
 class Report(Struct):
-    """What was reported of one cause in one job.
+    """What was reported about one cause in one job.
 
     Attributes:
         stage: how far it came; after `delivered` nothing is left to do. `slow` asks for no more

@@ -1,7 +1,7 @@
-"""The history of culprits, in SQLite: which host was it before, in other jobs?
+"""The history of culprits, in SQLite: which hosts were to blame in earlier jobs?
 
-Small and bounded: a row for each culprit of a confirmed verdict. Nothing here raises: a history
-that cannot be read or written is a line to say, and keeps nobody from watching.
+Small and bounded: a row per culprit of a confirmed verdict. Nothing here raises: a history
+that cannot be read or written gives a line, and watching goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILE: Final = "history.sqlite"
 MOST_ROWS: Final = 10_000
 OLDEST_S: Final = 90 * 86400.0
 BUSY_S: Final = 3.0
-"""How long another watcher may hold the file."""
+"""How long to wait while another watcher holds the file."""
 MOST_TEXT: Final = 200
 Result = TypeVar("Result")
 _SCHEMA: Final = """
@@ -49,16 +49,16 @@ class Culprit(NamedTuple):
 
 
 class CulpritHistory:
-    """Opened anew for each use: watchers live for weeks, and files are moved meanwhile."""
+    """Opens the file for each use: watchers run for weeks, and files are moved meanwhile."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._is_set_aside = False
         self.problem = ""
-        """Why the last use failed or what was set aside, "" if nothing."""
+        """Why the last use failed, or what was set aside; "" otherwise."""
 
     def add(self, culprits: Sequence[Culprit]) -> None:
-        """Adds rows, and removes those that are too old or too many."""
+        """Adds rows, and removes old and surplus ones."""
         rows = [tuple(_cut(value) for value in one) for one in culprits]
 
         def work(connection: sqlite3.Connection) -> bool:
@@ -79,7 +79,7 @@ class CulpritHistory:
             self.problem = self.problem or problem
 
     def since(self, at_s: float) -> tuple[Culprit, ...]:
-        """All rows from that time on, oldest first; none where there is no history."""
+        """All rows from that time on, oldest first; none if there is no history."""
 
         def work(connection: sqlite3.Connection) -> tuple[Culprit, ...]:
             rows = connection.execute(
@@ -91,7 +91,7 @@ class CulpritHistory:
         return (self._use(work, create=False) or ()) if self._path.exists() else ()
 
     def forget(self) -> bool:
-        """Removes the history; whether there was one.
+        """Removes the history; returns whether there was one.
 
         Raises:
             OSError: it cannot be removed.
@@ -113,7 +113,7 @@ class CulpritHistory:
                 return work(connection)
         except (sqlite3.Error, OSError, ValueError, TypeError) as error:
             self.problem = f"the history {self._path} cannot be used: {error}"
-            # Its subclasses are of a file that is busy, full or gone: nothing is wrong with it.
+            # Subclasses mean that the file is busy, full or gone, not that it is damaged.
             if type(error) is sqlite3.DatabaseError or isinstance(error, (ValueError, TypeError)):
                 self.problem = self._set_aside(inode, str(error))
             return None
@@ -133,12 +133,12 @@ class CulpritHistory:
 
 
 def _cut(value: float | str) -> float | str:
-    """Names come from other hosts: none of them may fill the disk."""
+    """Shortens a name: names come from other hosts, and must not fill the disk."""
     return value[:MOST_TEXT] if isinstance(value, str) else value
 
 
 def _checked(rows: Iterable[tuple[object, ...]]) -> Iterator[Culprit]:
-    """Raises ValueError or TypeError if a row is not of our making."""
+    """Raises ValueError or TypeError for a row that frtop did not write."""
     for at_s, run, job, host, rank, *texts in rows:
         words = [str(one) for one in (run, job, host, *texts)]
         if not isinstance(at_s, (int, float)) or not isinstance(rank, int):

@@ -1,4 +1,4 @@
-"""`frtop history`: the hosts that were culprits again and again, as `frtop watch` noted them."""
+"""`frtop history`: hosts that were culprits repeatedly, as `frtop watch` noted them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def history_path(state: str | None) -> Path:
-    """The file; raises `FrtopError` if there is no home for it."""
+    """The file; raises `FrtopError` if there is no home directory for it."""
     folder = state or state_folder()
     if not folder:
         raise FrtopError("there is no home for the history", "name its folder with --state")

@@ -1,7 +1,7 @@
-"""Ends the ranks of a job, where `--kill` says so: processes of this host and user only.
+"""Ends the ranks of a job for `--kill`: only processes of this host and user.
 
-A pid alone is not enough: it may be another process's by now. Each is opened, then its start
-and its user are compared, then the signal goes to what was opened.
+A pid alone is not enough: another process may have it by now. Each process is opened, then its
+start and user are checked, then the opened process gets the signal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import folded
 
 GRACE_S: Final = 15.0
-"""Between SIGTERM and SIGKILL: a rank may write a checkpoint, or its exit handlers may hang."""
+"""Time between SIGTERM and SIGKILL, for a checkpoint or exit handlers that hang."""
 _ENDED: Final = frozenset("ZX")
 
 
@@ -34,14 +34,14 @@ class RankProcess(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """The ranks to end, and why others of the job are not ended; "" if all are."""
+    """The ranks to end, and why other ranks are not ended; "" if all are."""
 
     ranks: tuple[RankProcess, ...]
     problem: str = ""
 
 
 def plan_end(frame: Frame, local: Collection[str]) -> JobEnd:
-    """Chooses the ranks that our own agents report.
+    """Chooses the ranks that this user's own agents report.
 
     Another user's agent, even if we trust it, could name any process of ours, or add to our job a
     rank that has died.
@@ -71,7 +71,7 @@ def plan_end(frame: Frame, local: Collection[str]) -> JobEnd:
 
 
 def local_names() -> frozenset[str]:
-    """How agents of this host, in our own pid namespace, are called."""
+    """The names of agents on this host and in this pid namespace."""
     try:
         found = announcement.find_agents(folder())
         here = PidNamespace.here().inode
@@ -81,7 +81,7 @@ def local_names() -> frozenset[str]:
 
 
 def end_ranks(ranks: Sequence[RankProcess], grace_s: float = GRACE_S) -> str:
-    """SIGTERM, then SIGKILL for those that are still there; why not all have ended, or ""."""
+    """Sends SIGTERM, then SIGKILL to those that still run; returns why some did not end, or ""."""
     opened: dict[RankProcess, int] = {}
     problems = []
     try:
@@ -91,7 +91,7 @@ def end_ranks(ranks: Sequence[RankProcess], grace_s: float = GRACE_S) -> str:
         for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0)):
             for one, descriptor in opened.items():
                 if _lives(one):
-                    with suppress(OSError):  # it ended just now
+                    with suppress(OSError):  # it has just ended
                         signal.pidfd_send_signal(descriptor, number)
             until = time.monotonic() + wait_s
             while any(map(_lives, opened)) and time.monotonic() < until:
@@ -104,7 +104,7 @@ def end_ranks(ranks: Sequence[RankProcess], grace_s: float = GRACE_S) -> str:
 
 
 def _open(one: RankProcess, opened: dict[RankProcess, int]) -> str:
-    """Why the process is not ended, "" if it was opened or has ended by itself."""
+    """Why the process will not be ended, "" if it was opened or has ended by itself."""
     try:
         descriptor = os.pidfd_open(one.pid)
     except ProcessLookupError:
@@ -114,7 +114,7 @@ def _open(one: RankProcess, opened: dict[RankProcess, int]) -> str:
     problem = ""
     stat = processes.read_stat(one.pid)
     if stat is None or stat.start_ticks != one.start_ticks:
-        problem = f"pid {one.pid} is not rank {one.rank} any more: not ended"
+        problem = f"pid {one.pid} is no longer rank {one.rank}: not ended"
     elif _uid(one.pid) != os.getuid():
         problem = f"rank {one.rank} (pid {one.pid}) is another user's: not ended"
     if problem:

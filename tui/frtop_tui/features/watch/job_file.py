@@ -1,7 +1,7 @@
-"""What a watcher has said of one job, in a file: its successor goes on from there.
+"""What a watcher has reported about one job, in a file: the next watcher continues from there.
 
-Two watchers that see one job share it out by a lock: whoever has it reports. When that one ends,
-the kernel frees the lock, and the other goes on.
+If two watchers see one job, the one with the lock reports it. When that watcher ends,
+the kernel frees the lock, and the other takes over.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from frtop_tui.features.watch.episodes import Report
 from frtop_tui.job.naming import JobKey
 
 OLDEST_S: Final = 30 * 86400.0
-"""Files of jobs that nobody has watched for this long are removed."""
+"""Files of jobs that no watcher has watched for this long are removed."""
 DRAFT_S: Final = 600.0
 SUCCESSOR_S: Final = 600.0
-"""A watcher that was killed may be started again within that time, and needs its captures."""
+"""A killed watcher may be restarted within this time, and then needs its captures."""
 MAX_BYTES: Final = 1 << 20
 _decoder = msgspec.json.Decoder(dict[str, Report])
 
 
 def run_name(key: JobKey) -> str:
-    """A name for files and rows: one start of a job, and never what the job says of itself."""
+    """A name for files and rows: it identifies one start of a job, and has no text from the job."""
     return hashlib.sha256(repr(key).encode()).hexdigest()[:24]
 
 
 class JobFile:
-    """The reports of one job, by its key."""
+    """The file with the reports of one job."""
 
     def __init__(self, folder: Path, key: JobKey) -> None:
         name = run_name(key)
         self._path = folder / f"job-{name}.json"
         self._lock_path = folder / f"job-{name}.lock"
-        # A watcher that saw only the start of the job knew no nonce.
+        # A watcher that saw only the start of the job did not know its nonce.
         self._early_path = folder / f"job-{run_name((*key[:-1], ''))}.json"
         self._lock: int | None = None
 
     def claim(self) -> bool:
-        """Whether this watcher reports the job from now on.
+        """Tries to take the job; returns whether this watcher reports it from now on.
 
         Raises:
             OSError: the lock cannot be made.
@@ -56,7 +56,7 @@ class JobFile:
         descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had it may have removed it meanwhile: then this locks nothing.
+            # If its last owner removed the file meanwhile, this locks nothing.
             ours = os.fstat(descriptor).st_ino == self._lock_path.stat().st_ino
         except (BlockingIOError, FileNotFoundError):
             ours = False
@@ -70,18 +70,18 @@ class JobFile:
         return True
 
     def load(self) -> dict[str, Report]:
-        """What was said before; a file that is missing or damaged says nothing."""
+        """Earlier reports; none if the file is missing or damaged."""
         for path in (self._path, self._early_path):
             with suppress(OSError, msgspec.MsgspecError), path.open("rb") as file:
                 return _decoder.decode(file.read(MAX_BYTES))
         return {}
 
     def save(self, reports: dict[str, Report]) -> None:
-        """Raises OSError; then the last file is still there."""
+        """Writes the file. If it raises OSError, the previous file is still there."""
         atomic_file.write(self._path, msgspec.json.encode(reports))
 
     def release(self) -> None:
-        """Gives the job up to another watcher. Of a job without a report nothing is left."""
+        """Leaves the job to another watcher. A job without a report leaves no files."""
         if self._lock is not None:
             if not self._path.exists():
                 with suppress(OSError):
@@ -91,7 +91,7 @@ class JobFile:
 
 
 def remove_old(folder: Path) -> None:
-    """Removes what is left of jobs of the past, and drafts of watchers that were killed."""
+    """Removes files of past jobs, and drafts of watchers that were killed."""
     now_s = time.time()
     with suppress(OSError):
         for pattern, oldest_s in (("job-*", OLDEST_S), (".job-*", DRAFT_S)):
@@ -103,7 +103,7 @@ def remove_old(folder: Path) -> None:
 
 
 def captures_of_open_episodes(folder: Path) -> frozenset[str]:
-    """Paths of captures of what lasts, in jobs that are watched now or were a moment ago.
+    """Paths of captures of open episodes, in jobs that are watched now or were a moment ago.
 
     Raises:
         OSError: the folder cannot be listed.
@@ -120,7 +120,7 @@ def captures_of_open_episodes(folder: Path) -> frozenset[str]:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a watcher has the job. The lock is taken for a moment: others try again."""
+    """Whether a watcher has the job. This takes the lock for a moment; other watchers retry."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""A source for each job that is seen: jobs come and go, one watcher looks at all of them.
+"""A source for each job: jobs come and go, and one watcher looks at all of them.
 
-One source lists the jobs and judges none. Each job gets one of its own: a job that is hard to
-judge, or on which frtop itself fails, keeps no other from being watched.
+One source only lists the jobs. Each job gets its own source: a job that is hard to
+judge, or on which frtop itself fails, does not keep others from being watched.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from frtop_tui.job.naming import JobKey, is_called, job_key, same_job
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 MOST_JOBS: Final = 32
-"""Watched at once: each has a thread, and a connection to each host."""
+"""The most jobs watched at once: each has a thread, and a connection to each host."""
 RECENT_S: Final = 300.0
-"""A job that ended so recently is looked at: it may have died while no watcher ran."""
+"""A job that ended this recently is still examined: it may have died while no watcher ran."""
 GONE_NS: Final = 20_000_000_000
 """A job that was not seen alive for this long is no longer watched."""
 LEFT_NS: Final = 60_000_000_000
-"""A job that is no longer watched is forgotten after this long off the list."""
+"""A job that is no longer watched is forgotten this long after it left the list."""
 PAUSE_NS: Final = 5_000_000_000
-"""Before a source is opened again that could not be opened, or failed."""
+"""The pause before a source that failed is opened again."""
 NOBODY: Final[JobKey] = ("", -1, -1, "frtop lists jobs", -1, "frtop")
-"""The key of no job: the source that lists them shows none."""
+"""Matches no job: the source that lists jobs shows none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,14 +52,14 @@ class JobSource:
 
 
 class LeftJobs:
-    """Jobs that were left: while they are listed, they are not looked at again."""
+    """Jobs that are no longer watched: while they are listed, they are not watched again."""
 
     def __init__(self) -> None:
         self._left: dict[tuple[object, ...], dict[str, int]] = {}
-        """By key without the nonce, which may have been unknown: nonce and time."""
+        """Nonce and time, by key without the nonce, which may have been unknown."""
 
     def add(self, job: wire.Job, now_ns: int) -> None:
-        """Forgets those that are not listed any more."""
+        """Adds a job, and forgets those that are no longer listed."""
         oldest_ns = now_ns - LEFT_NS
         left = {
             key: {nonce: at_ns for nonce, at_ns in ones.items() if at_ns > oldest_ns}
@@ -70,7 +70,7 @@ class LeftJobs:
         self._left.setdefault(tuple(key), {})[str(nonce)] = now_ns
 
     def has(self, job: wire.Job, now_ns: int) -> bool:
-        """Whether it was left, and asks for it: what is asked for stays."""
+        """Whether the job was left. A job that is asked about is remembered for longer."""
         *key, nonce = job_key(job)
         ones = self._left.get(tuple(key), {})
         found = [one for one in ones if not (one and nonce) or one == nonce]
@@ -89,19 +89,19 @@ class JobSources:
         self._list.choose(NOBODY)
         self._watched: list[JobSource] = []
         self._left = LeftJobs()
-        self._waiting = 0  # jobs without a place, those that have ended, too
+        self._waiting = 0  # jobs without a place, including those that have ended
         self.too_many = 0
-        """Jobs that live and are not watched because there are too many."""
+        """Running jobs that are not watched because there are too many."""
         self.problem = ""
         """Why a source could not be opened, "" if all could."""
         self._open_again_ns = 0
 
     def frame(self) -> Frame:
-        """The last list of jobs: its hosts, and why nothing is seen."""
+        """The last list of jobs, with its hosts and what keeps frtop from seeing jobs."""
         return self._list.frame()
 
     def update(self, now_ns: int) -> tuple[JobSource, ...]:
-        """Opens what is new; returns all that are watched."""
+        """Opens sources for new jobs; returns all watched jobs."""
         frame = self._list.frame()
         if frame.problem is not None and frame.problem.internal:
             self._list = self._opened(NOBODY, now_ns, self._list) or self._list
@@ -121,11 +121,11 @@ class JobSources:
         return tuple(self._watched)
 
     def gone(self, now_ns: int) -> tuple[JobSource, ...]:
-        """Those that were not seen for a while."""
+        """Watched jobs that were not seen for a while."""
         return tuple(one for one in self._watched if now_ns - one.seen_ns > GONE_NS)
 
     def ended(self, now_ns: int) -> tuple[JobSource, ...]:
-        """Those that have ended a while ago; while others wait for a place, all that have ended."""
+        """Jobs that ended a while ago; if others wait for a place, all that have ended."""
         wait_ns = 0 if self._waiting else GONE_NS
         return tuple(
             one for one in self._watched if one.ended_ns and now_ns - one.ended_ns >= wait_ns
@@ -142,7 +142,7 @@ class JobSources:
         self._list.close()
 
     def _to_watch(self, frame: Frame, now_ns: int) -> Iterator[tuple[wire.Job, bool]]:
-        """Jobs, and whether they live: those that do come first."""
+        """Jobs, and whether they run: running ones come first."""
         for job in frame.running_jobs:
             if self._wanted is None or is_called(job, self._wanted):
                 yield job, True
@@ -155,7 +155,7 @@ class JobSources:
                 or (self._wanted is not None and not is_called(job, self._wanted))
             ):
                 continue
-            # While its source shows the end; one that was left is not opened again.
+            # It is watched until its source has shown the end; a job that was left is not reopened.
             if not self._left.has(job, now_ns):
                 yield job, False
 
@@ -165,14 +165,14 @@ class JobSources:
             one.source = self._opened(one.key, now_ns, one.source) or one.source
 
     def _opened(self, key: JobKey, now_ns: int, failed: Source | None = None) -> Source | None:
-        """A source for a job, in place of one that failed; None while none can be opened."""
+        """A source for a job, replacing one that `failed`; None while none can be opened."""
         if now_ns < self._open_again_ns:
             return None
         if failed is not None:
             self._open_again_ns = now_ns + PAUSE_NS  # it may fail again at once
         try:
             source = self._open()
-        except FrtopError as error:  # no agent, and none can be started; a key that is gone
+        except FrtopError as error:  # no agent can be reached or started, or the key is gone
             self.problem = f"{error.text}; {error.next_step}"
             self._open_again_ns = now_ns + PAUSE_NS
             return None

@@ -1,4 +1,4 @@
-"""One job under watch: suspected, confirmed, captured, reported. One step per frame."""
+"""Watches one job: suspects, confirms, captures, reports. One step per frame."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from frtop_tui.job.model import Writing
 from frtop_tui.text.alarm import is_alarm
 
 CAPTURE_NS: Final = 60_000_000_000
-"""A capture without an outcome for this long has failed: the report does not wait longer."""
+"""A capture that takes longer has failed: the report no longer waits for it."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What the operator wants of every job."""
+    """What the operator wants for every job."""
 
     every_s: float
     before_s: float
@@ -39,7 +39,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Capture:
-    """A capture for a decision. `asked_ns`: when the source was asked, 0: not yet."""
+    """A capture for a decision. `asked_ns`: when the source was asked for it, 0: not yet."""
 
     decision: Decision
     event: dict[str, Any]
@@ -47,7 +47,7 @@ class _Capture:
 
 
 class JobWatch:
-    """Follows one job. `say` takes the lines; `frame` is the newest one."""
+    """Follows one job. `say` gets the lines; `frame` is the newest frame."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class JobWatch:
 
     @property
     def is_through(self) -> bool:
-        """Whether the job has ended, and everything about it is reported."""
+        """Whether the job has ended, and everything about it was reported."""
         if self.frame is None or self.busy:
             return False
         if any(
@@ -90,14 +90,14 @@ class JobWatch:
         return self.frame.health == "ended" or is_alarm(self.frame)
 
     def use(self, source: Source) -> None:
-        """Goes on with another source of the same job: the former one has failed."""
+        """Continues with another source of the same job, after the previous one failed."""
         if source is not self._source:
             self._source = source
             for one in self._captures:
                 one.asked_ns = 0
 
     def step(self) -> None:
-        """Takes the newest frame; does what it calls for."""
+        """Takes the newest frame, and acts on it."""
         frame = self._source.frame()
         if frame is self.frame:
             return
@@ -121,12 +121,12 @@ class JobWatch:
         if decision.what != "resumed":
             self._say(event)
         else:
-            event["event"] = "confirmed"  # those who are notified have not heard of it
+            event["event"] = "confirmed"  # its recipients were not notified yet
         if decision.what in ("early", "confirmed", "resumed"):
             self._captures.append(_Capture(decision, event))
 
     def _note(self, frame: Frame, verdict: Verdict) -> list[str]:
-        """What the history says of the culprits; adds them to it."""
+        """What the history says about the culprits; then adds them to it."""
         history = self._history
         known = history.since(frame.wall_ns / 1e9 - DAYS * DAY_S)
         problems = [history.problem]
@@ -138,7 +138,7 @@ class JobWatch:
         return said_before(known, frame, verdict)
 
     def _update_capture(self, frame: Frame) -> None:
-        """Asks for the next capture, or looks whether the one that was asked for is there."""
+        """Asks for the next capture, or checks whether the current one is done."""
         if not self._captures:
             return
         one = self._captures[0]
@@ -165,7 +165,7 @@ class JobWatch:
             self._captured(frame, one, "")
 
     def _make_room(self, folder: CaptureFolder, newest: str) -> None:
-        """Removes old captures; those of what lasts in this job are needed."""
+        """Removes old captures, but none of this job's open episodes."""
         lasting = [one.capture for one in self._episodes.reports.values() if not one.over]
         removed = folder.make_room([newest, *lasting])
         if removed.paths:
@@ -199,18 +199,18 @@ class JobWatch:
             return
         self._episodes.reach(cause, "captured", path)
         self._save()
-        # Before it begins: a command that ends this watcher must not be run for ever.
+        # Noted before the command starts: one that ends this watcher must not run again and again.
         self._episodes.reach(cause, "delivered")
         self._save()
         event = {**one.event, "capture": path}
         end = None
-        if self._plan.kill and is_alarm(frame):  # it may have gone on while it was captured
+        if self._plan.kill and is_alarm(frame):  # the job may have recovered during the capture
             end = plan_end(frame, local_names())
         for said in self._deliveries.start(event, variables_of(frame, event, path), end):
             self._say(said)
 
     def _save(self) -> None:
-        """A state that cannot be written is said once; then a successor may repeat a line."""
+        """Reports once if the state cannot be written; then the next watcher may repeat lines."""
         if self._plan.dry_run:
             return
         try:
@@ -225,7 +225,7 @@ class JobWatch:
 
 
 def _written_since(frame: Frame, asked_ns: int) -> Writing | None:
-    """The outcome of the capture that was asked for then; None while there is none."""
+    """The outcome of the capture requested at `asked_ns`; None while there is none."""
     for writing in frame.writings:
         over = writing.kind == "capture" and writing.state in ("written", "failed")
         if over and writing.at_ns >= asked_ns:

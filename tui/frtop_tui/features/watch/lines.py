@@ -1,4 +1,4 @@
-"""The watcher's lines: what they say of a job, as JSON, and the thread that writes them.
+"""The watcher's lines about jobs, as JSON, and the thread that writes them.
 
 Keys are only ever added. A reader that stalls, a full disk or a closed terminal holds up nothing
 else: lines that were lost are counted, and the next line that is written has their number.
@@ -26,14 +26,14 @@ CLOSING_S: Final = 2.0
 
 
 def _write(text: str) -> None:
-    """Writes past Python's buffers: these would store what a full disk refused, for later."""
+    """Bypasses Python's buffers, which would keep what a full disk refused."""
     descriptor, left = sys.stdout.fileno(), memoryview(text.encode())
     while left:
         left = left[os.write(descriptor, left) :]
 
 
 class EventLines:
-    """Writes JSON objects, one in each line."""
+    """Writes JSON objects, one per line."""
 
     def __init__(self, write: Callable[[str], None] = _write) -> None:
         self._write = write
@@ -43,7 +43,7 @@ class EventLines:
         self._thread = daemon_thread.start(self._work, "frtop watch lines")
 
     def put(self, event: dict[str, Any]) -> None:
-        """Adds a line to those that are to be written. Never blocks."""
+        """Queues a line. Never blocks."""
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
@@ -51,11 +51,11 @@ class EventLines:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to write: each line was written or lost."""
+        """Whether each line was written or lost."""
         return self._waiting.unfinished_tasks == 0
 
     def close(self) -> None:
-        """Waits briefly for what is still to be written."""
+        """Waits briefly for the remaining lines."""
         with suppress(queue.Full):
             self._waiting.put_nowait(None)
         self._thread.join(CLOSING_S)
@@ -65,9 +65,9 @@ class EventLines:
             if self._lost:
                 event = {**event, "lines_lost": self._lost}
             try:
-                # The line before may be there in part: this one needs a line of its own.
+                # The previous line may have been written in part: this one must start a new line.
                 start = "\n" if self._lost else ""
-                # Of all that is no letter, json leaves only this one as it is.
+                # The only control character that json does not escape.
                 line = json.dumps(event, allow_nan=False).replace("\x7f", "\\u007f")
                 self._write(f"{start}{line}\n")
             except (OSError, ValueError) as error:  # ValueError: it was closed
@@ -93,7 +93,7 @@ def stamped(event: dict[str, Any], wall_ns: int) -> dict[str, Any]:
 
 
 def event_of(frame: Frame, decision: Decision) -> dict[str, Any]:
-    """What was decided on a frame, with the verdict if there is one."""
+    """The event for a decision, with the verdict if there is one."""
     event: dict[str, Any] = {"event": decision.what, "cause": decision.cause}
     if decision.why:
         event["why"] = decision.why
@@ -111,12 +111,12 @@ def event_of(frame: Frame, decision: Decision) -> dict[str, Any]:
 
 
 def about(frame: Frame) -> dict[str, Any]:
-    """Which job, without the rest of the document."""
+    """The job's part of the document."""
     return {"job": document(frame)["job"], "health": frame.health}
 
 
 def culprits_of(frame: Frame, verdict: Verdict) -> list[dict[str, Any]]:
-    """The ranks to blame, with the places at which they run."""
+    """The ranks to blame, and where they run."""
     views = [frame.ranks[rank] for rank in verdict.culprits if rank in frame.ranks]
     return [
         {"rank": view.rank, "host": view.host, "pid": view.identity.pid,
@@ -126,7 +126,7 @@ def culprits_of(frame: Frame, verdict: Verdict) -> list[dict[str, Any]]:
 
 
 def variables_of(frame: Frame, event: dict[str, Any], capture: str) -> dict[str, str]:
-    """The environment of a command: the least that a line of shell needs, all printable."""
+    """Environment variables for a command: what a shell line needs, all printable."""
     verdict = event.get("verdict") or {}
     hosts = sorted({one["host"] for one in event.get("culprits", ())})
     values = {

@@ -1,4 +1,4 @@
-"""What the watcher's history says beside the verdict of a live job."""
+"""Remarks from the watcher's history on the verdict of a live job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frtop_tui.features.watch.offenders import DAY_S, DAYS, said_before
 
 
 def former_culprits(frame: Frame) -> list[str]:
-    """What the history in its usual place says of the culprits of a frame."""
+    """What the history in its usual place says about a frame's culprits."""
     if not state_folder():
         return []
     found = CulpritHistory(history_path(None)).since(time.time() - DAYS * DAY_S)

@@ -1,4 +1,4 @@
-"""What the history says of hosts: how often each was the culprit, and what to drain. Pure."""
+"""What the history says about hosts: how often each was the culprit, what to drain. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frtop_tui.job.units import how_often
 
 DAY_S: Final = 86400.0
 DAYS: Final = 14
-"""How far back a verdict looks."""
+"""How many days back a verdict looks."""
 DRAIN: Final = 3
 """A host that was the culprit in this many runs is worth draining."""
 _DEVICE: Final = re.compile(r"[a-z]{2,8}:(\d{1,3})")
@@ -24,7 +24,7 @@ _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_
 
 
 class Offender(NamedTuple):
-    """A host. `times` counts runs of jobs; `jobs` are their names; `gpu` where it is always one."""
+    """A host. `times` counts runs of jobs, `jobs` are their names; `gpu` if always the same."""
 
     host: str
     gpu: str
@@ -41,7 +41,7 @@ class Offender(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What to do with the host, "" where it is too early to say."""
+        """What to do with the host, "" if it is too early to say."""
         if self.times < DRAIN:
             return ""
         if self.layers == ("software",) and len(self.jobs) == 1:
@@ -78,7 +78,7 @@ def _offender(host: str, ones: Sequence[Culprit]) -> Offender:
 def said_before(
     culprits: Sequence[Culprit], frame: Frame, verdict: Verdict, days: float = DAYS
 ) -> list[str]:
-    """`node4 was the culprit 3 times in 14 days`, for the verdict's hosts; this run not counted."""
+    """`node4 was the culprit 3 times in 14 days`, for the verdict's hosts, without this run."""
     run = run_name(job_key(frame.job)) if frame.job is not None else ""
     hosts = {frame.ranks[rank].host for rank in verdict.culprits if rank in frame.ranks}
     mine = [one for one in culprits if one.host in hosts and one.run != run]
@@ -89,7 +89,7 @@ def said_before(
 
 
 def culprits_now(frame: Frame, verdict: Verdict) -> list[Culprit]:
-    """The rows of a confirmed verdict: none where nobody is to blame."""
+    """The rows of a confirmed verdict; none if no rank is to blame."""
     if frame.job is None:
         return []
     run, title = run_name(job_key(frame.job)), job_title(frame.job)
@@ -104,7 +104,7 @@ def culprits_now(frame: Frame, verdict: Verdict) -> list[Culprit]:
 
 
 def gpu_of(view: JudgedRank) -> str:
-    """The number of the rank's GPU on its host, by its ops' tensors; "" if that is not known."""
+    """The number of the rank's GPU on its host, from its ops' tensors; "" if not known."""
     ops = [*view.pending, *(one.last for one in view.group_progress.values())]
     numbers = {number for op in filter(None, ops) for number in _devices(op)}
     if len(numbers) != 1:
@@ -125,7 +125,7 @@ def _devices(op: wire.Op) -> set[int]:
 
 
 def _link(view: JudgedRank, verdict: Verdict) -> str:
-    """The connection that is dead, where that is the cause."""
+    """The dead connection, if that is the cause."""
     if verdict.why.layer != "network" or view.snapshot is None:
         return ""
     dead = view.snapshot.dead_connections

@@ -11,7 +11,7 @@ from frtop_tui.features.watch.verbs import BEFORE_S, DEADLINE_S, EVERY_S, time_s
 
 
 class WatchTable(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[watch]`: defaults of `frtop watch`. Times are `90s`, `10m`, `6h`, `2d`."""
+    """`[watch]`: defaults of `frtop watch`. Times are written `90s`, `10m`, `6h` or `2d`."""
 
     exec: str | None = None
     shell: bool | None = None

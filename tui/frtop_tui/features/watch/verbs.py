@@ -25,11 +25,11 @@ SIZES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def _watch(verbs: Verbs[Parser]) -> None:
     watch = verbs.add_parser(
         "watch",
-        help="watch all jobs unattended: capture a hang in time, and tell somebody",
+        help="watch all jobs unattended: capture a hang in time, and notify people",
         description="Watches all jobs on the hosts, with or without the recorder. It captures a"
         " confirmed verdict, then runs a command or sends a web hook; each event is one line of"
         " JSON. If the op's watchdog timeout is near, the capture does not wait for the"
-        " confirmation. It runs until it is ended; started again, it goes on where it was."
+        " confirmation. It runs until a signal ends it; a restart continues where it was."
         " docs/features/watch.md has a service for systemd, Slurm and Kubernetes.",
     )
     add_connection(watch, pid=False)
@@ -67,7 +67,7 @@ def _watch(verbs: Verbs[Parser]) -> None:
                        " CMD: SIGTERM, after 15 s SIGKILL; only this user's ranks on this host"
                        )  # fmt: skip
     watch.add_argument("--dry-run", action="store_true",
-                       help="capture, run, send and note nothing; only say what it would do"
+                       help="capture, run, send and note nothing; only show what it would do"
                        )  # fmt: skip
     watch.add_argument("--below", type=pid_of, metavar="PID",
                        help="only jobs that this process started, until it ends"

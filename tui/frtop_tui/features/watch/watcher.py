@@ -1,6 +1,6 @@
-"""All jobs under watch: takes steps until it is stopped.
+"""Watches all jobs, step by step, until it is stopped.
 
-Nothing that fails in one job, in a command or on a disk ends it.
+A failure in one job, in a command or on a disk does not end it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from frtop_tui.job.units import counted
 TROUBLE_S: Final = 5.0
 """A problem is reported once it lasts this long: agents come and go."""
 NONCE_NS: Final = 30_000_000_000
-"""How long a job may take to agree on its nonce, which distinguishes it from its successors."""
+"""How long a job may take to agree on its nonce, which tells it from later starts."""
 JobFileOf = Callable[[JobSource], JobFile]
 NewWatch = Callable[[JobSource, JobFile, Callable[[dict[str, Any]], None]], JobWatch]
 
@@ -43,7 +43,7 @@ class Watcher:
         new_watch: NewWatch,
         is_wanted: Callable[[Frame], bool] = lambda _: True,
     ) -> None:
-        """Args: is_wanted: whether a job is to be watched, asked until it is."""
+        """Args: is_wanted: whether to watch a job; called until it says yes."""
         self._sources = sources
         self._deliveries = deliveries
         self._lines = lines
@@ -67,7 +67,7 @@ class Watcher:
         for one in self._sources.update(now_ns):
             try:
                 self._step(one)
-            except Exception as error:  # noqa: BLE001 - a job's boundary: said, the others go on
+            except Exception as error:  # noqa: BLE001 - a job's boundary: other jobs go on
                 self._say_failure(one, error)
         for result in self._deliveries.results():
             self.say(result)
@@ -89,7 +89,7 @@ class Watcher:
             watch.step()
 
     def _say_failure(self, one: JobSource, error: Exception) -> None:
-        """Says once per job and kind of error that frtop itself failed."""
+        """Reports once per job and kind of error that frtop itself failed."""
         slot = one, type(error)
         if slot not in self._failures:
             self._failures.add(slot)
@@ -99,17 +99,17 @@ class Watcher:
             self.say({"event": "trouble", "problem": problem})
 
     def say(self, event: dict[str, Any]) -> None:
-        """One line."""
+        """Writes one line."""
         self._lines.put(stamped(event, time.time_ns()))
 
     def close(self) -> None:
-        """Closes all sources; a successor may go on at once."""
+        """Closes all sources; another watcher may take over at once."""
         self._sources.close()
         for file in self._files.values():
             file.release()
 
     def _claim(self, one: JobSource) -> JobWatch | None:
-        """The watch of a new job; None while another watcher has it."""
+        """The watch of a new job; None while another watcher has the job."""
         frame = one.source.frame()
         young = time.monotonic_ns() - one.opened_ns < NONCE_NS
         if not one.job.nonce and young and not frame.verdicts:
@@ -122,7 +122,7 @@ class Watcher:
         try:
             if not file.claim():
                 return None
-        except OSError as error:  # no room or no right there: watched all the same
+        except OSError as error:  # no space or no permission: watch it anyway
             self.say({"event": "trouble", "problem": f"no state is kept: {error}"})
         watch = self._jobs[one] = self._new_watch(one, file, self.say)
         return watch
@@ -143,7 +143,7 @@ class Watcher:
             file.release()
 
     def _say_problem(self) -> None:
-        """Says what keeps jobs from being seen, once it lasts, and that it is over."""
+        """Reports what keeps frtop from seeing jobs, once it lasts, and when it is over."""
         problem = self._current_problem()
         text, since = self._problem
         if problem != text:
@@ -171,7 +171,7 @@ class Watcher:
 
 
 def _hosts_without_search(frame: Frame) -> str:
-    """`node3: no search for jobs: ...`, of the hosts that could not search."""
+    """`node3: no search for jobs: ...`, for hosts that could not search."""
     found: dict[str, list[str]] = {}
     for host in frame.hosts:
         for note in host.notes:
