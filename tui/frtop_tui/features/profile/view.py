@@ -103,7 +103,7 @@ class ProfileScreen(FrameScreen):
         if name == "anew" and not self._ordered:
             return "Nothing is ordered yet: enter orders it."
         if name in ("order", "option", "unit", "longer") and self._ordered:
-            return "This is already ordered: P asks for another one when it is over."
+            return "This is ordered already: P asks for another one when it is over."
         if name == "write" and not self.under_way:
             return "No order is under way."
         return super().why_unavailable(action)

@@ -68,7 +68,7 @@ def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions)
     verb = "stand still, for up to" if several else "stands still, for"
     begin = "step" if options.steps else "step or op"
     return (
-        f"{who} {verb} {duration(seconds)}: the profiler only starts at the next {begin}."
+        f"{who} {verb} {duration(seconds)}: the profiler starts at the next {begin} only."
         f" Without one in {options.wait_s:g} s the order ends, and nothing is recorded there."
     )
 

@@ -138,7 +138,7 @@ class Deliveries:
             child.communicate(json.dumps(event).encode() + b"\n", timeout=self._deadline_s)
         except subprocess.TimeoutExpired:
             _end(child)
-            return f"ended by frtop: not done after {self._deadline_s:g} s"
+            return f"ended after {self._deadline_s:g} s: it was not done by then"
         if child.returncode < 0:
             return f"ended by {signal.Signals(-child.returncode).name}"
         return f"exit status {child.returncode}" if child.returncode else ""
