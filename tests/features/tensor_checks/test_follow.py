@@ -177,7 +177,7 @@ def changed(rank: int, **fields: object) -> Frame:
             replace(FRAME, ranks={n: one for n, one in FRAME.ranks.items() if n != 1}),
             "no longer reporting",
         ),
-        (changed(1, identity=replace(FRAME.ranks[1].identity, pid=77)), "another process"),
+        (changed(1, identity=replace(FRAME.ranks[1].identity, pid=77)), "this rank is now another"),
         (changed(1, state="unreachable", state_since_ns=0), "a is unreachable"),
     ],
 )
