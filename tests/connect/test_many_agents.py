@@ -62,6 +62,25 @@ def file(frame: Frame, kind: str) -> Writing | None:
     return next((one for one in frame.writings if one.kind == kind), None)
 
 
+def test_both_hosts_are_reported_and_their_clocks_measured(pair: Pair, source: LiveSource) -> None:
+    frame = frame_with(source, lambda f: len(f.ranks) == 2)
+    assert [frame.ranks[n].host for n in (0, 1)] == pair.names
+    assert [host.address for host in frame.hosts] == pair.names
+    frame = frame_with(source, lambda f: all(host.clock_error_ns is not None for host in f.hosts))
+    for host in frame.hosts:
+        assert abs(host.clock_ns) <= (host.clock_error_ns or 0) + 5_000_000  # one machine
+
+
+def test_ranks_of_hosts_that_are_not_connected_are_unreachable(pair: Pair) -> None:
+    source = LiveSource(pair.names[:1])
+    try:
+        frame = frame_with(source, lambda f: f.ranks)
+        assert (frame.coverage.reporting, frame.coverage.expected) == (1, 8)
+        assert frame.coverage.unreachable == (1, 2, 3, 4, 5, 6, 7)
+    finally:
+        source.close()
+
+
 def test_a_capture_has_everything_of_all_ranks(
     pair: Pair, source: LiveSource, tmp_path: Path
 ) -> None:

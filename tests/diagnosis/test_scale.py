@@ -100,6 +100,7 @@ def groups_of_eight_are_made(scene: Scene) -> None:
         scene.in_pseudo(members[1:], "new_group", 40, f"{first}-{first + 7}")
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("happens", "kind"), [
     (receives_in_a_ring, "deadlock"),
     (all_silent_in_one_op, "stuck"),

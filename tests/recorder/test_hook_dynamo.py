@@ -103,6 +103,7 @@ def _same_compilation(with_us: str, without: str) -> None:
 
 
 @pytest.mark.long  # test_modules_live compiles in every run
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("ranks", "phases"), [(1, "1"), (2, "")])
 def test_compiled_ddp_trains_identically_and_dynamo_skips_the_hook(
     tmp_path: Path, ranks: int, phases: str

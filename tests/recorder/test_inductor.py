@@ -20,6 +20,7 @@ COMPILER = os.environ.get("CXX", "g++")
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.long,
+    pytest.mark.timeout(600),
     pytest.mark.skipif(shutil.which(COMPILER) is None, reason="Inductor needs a C++ compiler"),
 ]
 

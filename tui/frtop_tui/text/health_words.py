@@ -20,7 +20,7 @@ _NO_VERDICT: Final[dict[Health, str]] = {
     "ended": "its ranks have ended, and nobody waits for any of them",
     "unreachable": "no rank that may still run is reporting: this is the last known state",
     "undecided": "frtop saw no long wait, but not enough to call the job healthy",
-    "waiting": "no verdict yet: the waits may be usual",
+    "waiting": "no verdict yet: the waits may still end",
 }
 _NO_LONG_WAIT: Final = "no rank waits unusually long"
 
