@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Never
 
 LIMIT_S: Final = 300.0
 
@@ -50,6 +51,16 @@ def run(
         if one.returncode:
             raise subprocess.CalledProcessError(one.returncode, command)
     return printed
+
+
+def report(found: object) -> Never:
+    """Prints what a rank found, as JSON, and ends it at once.
+
+    If the interpreter ends before gloo's threads have released their last tensors, torch aborts the
+    process, with frtop or without (`docs/in-a-job.md`).
+    """
+    print(json.dumps(found), flush=True)
+    os._exit(0)
 
 
 def _free_port() -> int:

@@ -292,6 +292,6 @@ def _block(step: Step, entered: Entered | None) -> float:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print(json.dumps(asdict(measure(*sys.argv[1:3]))))
+        gloo_job.report(asdict(measure(*sys.argv[1:3])))
     else:
         main()

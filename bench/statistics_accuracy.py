@@ -116,6 +116,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print(json.dumps(measure()))
+        gloo_job.report(measure())
     else:
         main()

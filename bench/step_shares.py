@@ -229,6 +229,6 @@ def _pairs(rank: dict[str, Any]) -> list[tuple[Shares, Shares]]:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print(json.dumps(measure(sys.argv[1])))
+        gloo_job.report(measure(sys.argv[1]))
     else:
         main()

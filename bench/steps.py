@@ -136,4 +136,4 @@ def _block(switch: Any, step: Any, *, on: bool) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(measure(sys.argv[1]))))
+    gloo_job.report(asdict(measure(sys.argv[1])))

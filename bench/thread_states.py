@@ -73,6 +73,6 @@ def _states_made() -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print(train(sys.argv[1]))
+        gloo_job.report(train(sys.argv[1]))
     else:
         main()
