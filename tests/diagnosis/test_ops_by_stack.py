@@ -299,7 +299,7 @@ def test_a_job_that_was_at_rest_at_the_first_look_has_rested_at_least_so_long(
         scene.kernel(rank, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
     found = scene.settle(30)
     verdict = only(found)
-    assert f"none was issued for {since}" in verdict.headline
+    assert f"none has been issued for {since}" in verdict.headline
     assert is_least_since(found, verdict.since_ns) is not dated
 
 

@@ -119,7 +119,7 @@ def test_all_are_kept_for_good(play: Play, cause: str, text: str) -> None:
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
     assert verdict.why.cause == cause
     assert text in verdict.why.text
-    assert verdict.headline.startswith("no rank is in an op, and none was issued for 1m3")
+    assert verdict.headline.startswith("no rank is in an op, and none has been issued for 1m3")
     assert (found.health, found.notes, exit_status(found)) == ("hung", (), 3)
 
 
@@ -145,7 +145,9 @@ def test_all_wait_for_what_may_come(play: Play, cause: str) -> None:
     assert (verdict.kind, verdict.culprits) == ("not_entered", (0, 1, 2, 3))
     assert (verdict.confidence, verdict.progress) == ("suspect", "unknown")
     assert verdict.why.cause == cause
-    assert verdict.headline.endswith("none was issued for 1m30s: ranks 0-3 stay where they are")
+    assert verdict.headline.endswith(
+        "none has been issued for 1m30s: ranks 0-3 stay where they are"
+    )
     assert (found.health, exit_status(found)) == ("held up", 5)
 
 
@@ -154,7 +156,7 @@ def test_who_sleeps_may_poll() -> None:
     verdict = only(found)
     assert (verdict.kind, verdict.culprits, found.health) == ("undecided", (), "undecided")
     assert verdict.headline == (
-        "no rank is in an op, and none was issued for 1m30s;"
+        "no rank is in an op, and none has been issued for 1m30s;"
         " ranks 0-3: MainThread sleeps at train.py:33 (train) `time.sleep(3600)`"
     )
     assert exit_status(found) == 4
@@ -163,7 +165,7 @@ def test_who_sleeps_may_poll() -> None:
 def test_who_works_is_well() -> None:
     found = everybody(computes).settle(30)
     assert (found.verdicts, found.health, exit_status(found)) == ((), "healthy", 0)
-    assert "none was issued for 1m30s; ranks 0-3: MainThread runs at " in found.notes[0]
+    assert "none has been issued for 1m30s; ranks 0-3: MainThread runs at " in found.notes[0]
 
 
 def test_everybody_in_a_long_fetch_of_which_nothing_is_known() -> None:
@@ -298,7 +300,7 @@ def test_before_the_first_op_it_lasts_since_the_start(play: Play) -> None:
         play(scene, rank)
     found = scene.settle(LONG)
     assert (only(found).culprits, found.health) == ((0, 1, 2, 3), "hung")
-    assert "none was issued for 10m30s" in only(found).headline
+    assert "none has been issued for 10m30s" in only(found).headline
 
 
 def test_a_wait_before_the_first_op_is_no_older_than_its_process() -> None:
@@ -449,7 +451,7 @@ def test_when_it_was_ended_it_is_told_as_what_was_before() -> None:
     for rank in range(4):
         scene.ends(rank, signal=15, ago=0.2)
     verdict = scene.settle(3).verdicts[0]
-    assert verdict.headline.startswith("no rank was in an op, and none was issued for")
+    assert verdict.headline.startswith("no rank was in an op, and none had been issued for")
     assert ": ranks 0-3 made no progress; then ranks 0-3" in verdict.headline
 
 

@@ -23,10 +23,10 @@ _REPLACED = frozenset({"moving", "starting", "unknown"})
 
 
 class Annotator:
-    """Judges ranks and groups, and those again only whose inputs have changed.
+    """Judges ranks and groups; judges again only those whose inputs have changed.
 
-    A judged rank depends on the rank, its wait, whether that has settled, and on which ranks are
-    late. A judged group depends on the group and on the ranks that wait in it.
+    A judged rank depends on the rank, on its wait and whether that has settled, and on which ranks
+    are late. A judged group depends on the group and on the ranks that wait in it.
     """
 
     def __init__(self, index: RankIndex) -> None:
@@ -42,7 +42,7 @@ class Annotator:
         self._positions: dict[Identifier, int] = {}
 
     def ranks(self, frame: ObservedFrame, late: Mapping[int, int]) -> Mapping[int, JudgedRank]:
-        """The frame's ranks; `late` has the time since which others wait for a rank."""
+        """The frame's ranks; `late` says since when others have waited for a rank."""
         index, now_ns = self._index, frame.now_ns
         differently = {rank for rank, _ in late.items() ^ self._late.items()}
         self._late = late
@@ -73,7 +73,7 @@ class Annotator:
         return tuple(self._groups)
 
     def _note_group(self, rank: int, wait: Wait | None, now_ns: int) -> None:
-        """Notes in which group a rank waits, once its wait has settled."""
+        """Notes the group in which a rank waits, once its wait has settled."""
         group = identifier(wait.group) if wait is not None and wait.group is not None else None
         if wait is not None and not wait.has_lasted(SETTLED_NS, now_ns):
             self._alarms.set(rank, wait.since_ns + SETTLED_NS)
@@ -103,7 +103,7 @@ def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int)
     # A rank in its first `init_process_group` is still starting, and says so.
     gives_way = view.state in _REPLACED and not (wait.op.pseudo and not view.groups)
     state: RankState = "blocked" if gives_way else view.state
-    # "moving" and "starting" begin when frtop starts to look; the wait knows better.
+    # "moving" and "starting" begin when frtop starts to look; the wait's own start is more exact.
     dated = state in ("blocked", "starting") and not wait.undated
     since = wait.since_ns if dated else view.state_since_ns
     return as_rank(JudgedRank, view, state, since, wait.op)

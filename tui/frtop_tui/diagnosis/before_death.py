@@ -1,8 +1,8 @@
 """What was found before the first bad death, and how much of it still counts afterwards.
 
-What ends a job is mostly not what was wrong with it. It hung, and then its launcher, its scheduler,
-a person or torch's own timeout ended it: the earlier finding is the verdict, and the deaths follow
-from it.
+What ends a job is usually not what was wrong with it. It hung, and then its launcher, its
+scheduler, a person or torch's own timeout ended it: the earlier finding is the verdict, and the
+deaths follow from it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def retrospect(before: BeforeDeath, after: Sequence[Finding], deaths: Deaths) ->
 
 
 def _endings(deaths: Deaths, explained: set[int]) -> tuple[tuple[Death, ...], ...]:
-    """The ends of ranks that nothing else explains, by time; equal ones together."""
+    """The deaths that nothing else explains, in order of time; equal ones are grouped."""
     groups: dict[tuple[str, str], list[Death]] = {}
     for death in sorted(deaths.every, key=lambda death: death.at_ns):
         if death.rank not in explained:
@@ -181,5 +181,5 @@ def _ending(deaths: Sequence[Death]) -> str:
 
 
 def _raised(group: Sequence[Death]) -> str:
-    """What they raised themselves, for which a headline has no room."""
+    """What they raised themselves: the headline has no room for it."""
     return f": {group[0].text}" if group[0].nature in ("timeout", "network") else ""

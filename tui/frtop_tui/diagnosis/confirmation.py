@@ -27,13 +27,13 @@ from frtop_tui.job.model import Rank
 
 @dataclass(slots=True)
 class Confirmations:
-    """Remembers since when each finding has been made."""
+    """Remembers when each finding was first made."""
 
     _first: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
     """By key: when it was first found, and the time of the last frame with it."""
 
     def apply(self, findings: Sequence[Finding], context: Context) -> list[Finding]:
-        """The findings, those confirmed whose rules apply."""
+        """The findings; those whose rules apply are confirmed."""
         return [
             replace(one, confidence="confirmed") if self._is_confirmed(one, context) else one
             for one in findings
@@ -58,7 +58,7 @@ class Confirmations:
         rule = rule_of(finding)
         if _first(rule.unless, finding, context):
             return False
-        # The clock runs on while a veto holds.
+        # The clock keeps running while a veto holds.
         confirmed = rule.clock in ("at once", "window") or self._seen_twice(rule, finding, context)
         return confirmed and not _first(rule.vetoes, finding, context)
 

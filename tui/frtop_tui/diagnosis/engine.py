@@ -1,7 +1,7 @@
 """The engine: from an observed frame to the verdicts and the health of the job.
 
-It is pure, apart from what it must remember between frames (`Memory`). All else that it keeps only
-saves work: a new engine with the same memory comes to the same judgement.
+It is pure, apart from what it must remember between frames (`Memory`). Everything else that it
+keeps only saves work: a new engine with the same memory comes to the same judgement.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ class Engine:
 
 
 def _long_waits(context: Context) -> list[WaitNode]:
-    """Waits that last, except those for unobserved transports."""
+    """Long waits, except those for unobserved transports."""
     waits = context.graph.long_waits(context.now_ns)
     return [node for node in waits if not is_unobserved(context, node)]
 
@@ -307,7 +307,7 @@ def _before(context: Context) -> Health:
     """The health before the diagnosis, as far as the evidence shows it.
 
     Stacks alone never prove that a job is healthy or starting, nor do numbers that were not seen to
-    move. That a job has ended or does not report needs neither.
+    move. A job that has ended or does not report needs neither.
     """
     health = context.frame.health
     unproven = (health == "healthy" and not context.has_moved) or (

@@ -33,10 +33,11 @@ def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> 
 
 
 def as_far_as_seen(frame: BaseFrame, health: Health, *, compared: bool = True) -> Health:
-    """The health, or "undecided" for a healthy job of which too little was seen.
+    """The health; "undecided" if the job looks healthy, but too little of it was seen.
 
-    All of it was seen, or the ranks that report issue ops, without a lasting wait: then the others
-    go on, too. A file cannot show that. And ops whose checksums differ must have been `compared`.
+    It is enough that all ranks report, or that those that report issue ops and none waits for long:
+    then the others go on, too. A file cannot show that. Besides, ops whose checksums differ must
+    have been `compared`.
     """
     if health == "healthy" and not compared:
         return "undecided"
@@ -54,7 +55,7 @@ def as_far_as_seen(frame: BaseFrame, health: Health, *, compared: bool = True) -
 def since_of(
     frame: BaseFrame, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, seen_ns: int
 ) -> int:
-    """Since when a job has had `health`, on the operator's clock; 0 if not known.
+    """When `health` began, on the operator's clock; 0 if not known.
 
     `frame` is not judged yet; this health was first seen at `seen_ns`.
     """

@@ -34,7 +34,7 @@ def with_slow(frame: Frame, minutes: Iterable[JobStatistics]) -> Frame:
     `minutes`, the newest first, are read as long as they show the same.
     """
     died = bool(frame.verdicts) and all(one.kind == "dead" for one in frame.verdicts)
-    # Only that not all of the job was seen keeps it from being called healthy.
+    # It would be called healthy if all of the job had been seen.
     in_part = frame.health == "undecided" and frame.coverage.reporting < frame.coverage.expected
     if not died and (frame.verdicts or not (in_part or frame.health in MAY_BE_SLOW)):
         return frame
@@ -52,7 +52,7 @@ def with_slow(frame: Frame, minutes: Iterable[JobStatistics]) -> Frame:
 
 
 def findings_in(frame: ObservedFrame, minutes: Iterable[JobStatistics]) -> Sequence[Finding]:
-    """What is slow in the newest of `minutes`, since the first that shows it."""
+    """What is slow in the newest of `minutes`, dated from the first that shows it."""
     ends = ((minute, min(frame.now_ns, minute.until_ns)) for minute in minutes)
     found = (
         slow(replace(frame, statistics=minute, now_ns=now_ns), SlowState())

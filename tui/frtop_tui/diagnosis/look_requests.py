@@ -124,10 +124,10 @@ def ranks_needing_stacks(frame: ObservedFrame) -> list[int]:
 
 
 def ranks_at_rest(ranks: Mapping[int, Rank], partial: Iterable[int], now_ns: int) -> list[int]:
-    """Ranks that issue nothing, with none pending, though not every op is known (`partial`).
+    """Ranks that issue nothing and have nothing pending, but whose ops are not all known.
 
-    Only their stacks show whether they are in a message or a rendezvous: two are taken soon, and
-    one now and then.
+    Only their stacks show whether they are in a message or a rendezvous. Two stacks are taken soon,
+    and then one now and then.
     """
     found: list[int] = []
     for rank in sorted(partial):

@@ -1,4 +1,4 @@
-"""What the diagnosis says: verdicts, and ranks judged beside the others."""
+"""What the diagnosis says: verdicts, and ranks judged together with the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BlockedRanks(Struct, frozen=True):
 
 
 class Edge(Struct, frozen=True):
-    """Absent ranks of a node that are themselves blocked, and in which op.
+    """Absent ranks of a node that are themselves blocked, and the op that they are blocked in.
 
     `node` is that op's place in the graph, as its name may not be unique; -1 if it was cut off.
     """
@@ -119,7 +119,7 @@ class Slowness(Struct, frozen=True):
     sampled: int
     late_ns: int  # by how much: the median
     error_ns: int  # how wrong the hosts' clocks may make that
-    share: Real  # of their time, which the waiting ranks lose
+    share: Real  # of their time that the waiting ranks lose
     waiting: int  # how many ranks wait
     lost_ns: int  # the time that all of them have lost together
     step_ns: int | None = None  # how long a step takes; None if steps are not recorded
@@ -151,7 +151,7 @@ class Verdict(Struct, frozen=True):
 
 
 class Sentences(Struct, frozen=True):
-    """The headline is `head`, and `waiting`: which ranks wait."""
+    """The headline consists of `head` and `waiting`, which says which ranks wait."""
 
     head: str
     why: Why
@@ -166,7 +166,7 @@ class Sentences(Struct, frozen=True):
 
 
 class JudgedRank(Rank, frozen=True):
-    """A rank judged beside the others: what screens and exports read.
+    """A rank judged together with the others: what screens and exports read.
 
     Its state may be "blocked" or "late"; `blocked_on` is the op that it is blocked in.
     """
@@ -201,7 +201,7 @@ class Frame(BaseFrame, frozen=True):
 
     @property
     def until_ns(self) -> int:
-        """Until when the health has lasted: now, or until the last rank ended."""
+        """The end of the health so far: now, or when the last rank ended."""
         if self.health in _SINCE_THE_END or not self.ranks:
             return self.now_ns
         endpoints = 0

@@ -40,7 +40,7 @@ UPDATE_DELAY_NS: Final = 1_000_000_000
 # Progress (`evidence.progress`)
 
 CPU_SHARE: Final = 0.05
-"""A waiting rank uses less of a core: its recorder and a few timers take 0.4 %."""
+"""A waiting rank uses less of a core than this: its recorder and a few timers take 0.4 %."""
 IO_BYTES: Final = 4096
 """A waiting rank reads and writes less than one page between two snapshots."""
 MEMORY_BYTES: Final = 32 << 20
@@ -70,7 +70,7 @@ HOST_SKEW_NS: Final = 1_000_000_000
 RINGS_READ_NS: Final = 6_000_000_000
 """By then the rings of dead ranks have been read, also on a full host, or never will be."""
 BUSY_NS: Final = 10_000_000_000
-"""More than the clocks of a job's hosts differ. A rank that was busy for this long had time."""
+"""Clocks of a job's hosts differ by less. A rank that was busy for this long had time to arrive."""
 MOST_ROOTS: Final = 16
 """Nobody reads more root causes, and each costs a pass over the graph."""
 MOST_VERDICTS: Final = 8
@@ -87,7 +87,7 @@ FORGET_SUSPICION_NS: Final = 5_000_000_000
 MOST_ABSENT_EXPLAINED: Final = 64
 """Absent ranks of one op that are examined one by one."""
 SUSPECTS_PER_NODE: Final = 6
-"""Culprits and absent members of one op to look at: more show the same."""
+"""Culprits and absent members of one op to look at: more would show the same."""
 
 # A GPU that is busy without doing work (`evidence.gpu_activity`)
 
@@ -134,7 +134,7 @@ HELD_BACK: Final = 100
 """A cgroup that used up its share in a tenth of its periods: each of these is a pause."""
 FULL_SHARE: Final = 0.05
 FULL_BYTES: Final = 10 << 30
-"""Both apply: one more checkpoint may not fit. 5 % of a large file system are many checkpoints."""
+"""Both apply: one more checkpoint may not fit. 5 % of a large file system is many checkpoints."""
 FULL_INODES: Final = 10
 """Permille of files that can still be created."""
 SATURATED: Final = 0.9
@@ -172,7 +172,7 @@ PARTS_WITHOUT_STEPS: Final = 48
 """Parts of a window without known steps: half of them are enough for two ranks, each of which is
 late in half of the parts by chance."""
 OTHER_WORK: Final = 1.5
-"""A rank that issues half as many collectives again has other work. Ranks that meet in each step
+"""A rank that issues 1.5 times as many collectives has other work. Ranks that meet in each step
 issue equally many, except for what the ends of a window cut off."""
 MOST_ARRIVALS: Final = 200_000
 """Arrivals that one judgement searches: about 0.3 s of one core."""
@@ -180,7 +180,7 @@ ARRIVALS_PER_S: Final = 10_000
 """Arrivals searched on average: 2 % of a core. For 4,096 ranks with 250,000 a minute, that is a
 search every 25 s."""
 EXPLAINED_SHARE: Final = 0.5
-"""A cause that accounts for at least this share of the lateness explains it: none is larger."""
+"""A cause that accounts for at least this share of the lateness explains it: no other is larger."""
 SLOW_CAUSE_NS: Final = 6_000_000_000
 """This long after a slow rank is named, there are two looks at it and at others, which may show
 why: `frtop diagnose` waits for them."""

@@ -113,7 +113,7 @@ def long_wait_texts(nodes: Sequence[WaitNode], now_ns: int) -> tuple[str, ...]:
     texts = [_long_wait_text(node, now_ns) for node in nodes[:_MOST_LISTED]]
     if len(nodes) > _MOST_LISTED:
         others = [rank for node in nodes[_MOST_LISTED:] for rank in node.waiting]
-        texts.append(f"{Tense.PRESENT.waits(others)} in other ops, less long")
+        texts.append(f"{Tense.PRESENT.waits(others)} in other ops, not as long")
     return tuple(texts)
 
 

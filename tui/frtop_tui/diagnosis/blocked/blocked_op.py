@@ -33,8 +33,8 @@ from frtop_tui.job.model import Rank
 from frtop_tui.job.unprepared import last_issue_is_least
 
 _AT_A_FULL_QUEUE: Final = OP_WAITS | {"computing", "unknown"}
-"""Where a host may be that cannot hand over more because its device queue is full: to a stack, that
-is a line like any other."""
+"""Places where a host may be that cannot hand over more ops because its device queue is full: on a
+stack, any line may be such a place."""
 _NEVER_BLOCKED: Final = frozenset({"dead", "done", "stopped", "unreachable"})
 """States in which a pending op does not block the rank, or may be over by now."""
 
@@ -91,7 +91,7 @@ def _wait_by_stack(view: Rank) -> Wait | None:
 
 
 def _remote_wait(view: Rank) -> Wait | None:
-    """The wait for the answer to a remote call; its age is a lower bound without other ops."""
+    """The wait for the answer to a remote call; without other ops, its age is a lower bound."""
     location, stack = working_location(view), working_stack(view)
     by_stack_alone = not (view.evidence.has_numbers and view.evidence.has_process)
     if location is None or stack is None or by_stack_alone or not view.groups:

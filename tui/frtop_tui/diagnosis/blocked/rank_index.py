@@ -172,7 +172,7 @@ heartbeat that stops changes the rank's state."""
 
 
 def _only_counters_differ(one: Rank, other: Rank) -> bool:
-    """Whether only counters differ; may be False even so."""
+    """Whether only counters differ; may be False even then."""
     return (
         all(map(is_, _rank_facts(one), _rank_facts(other)))
         and _equal(one.status, other.status, _status_facts)
@@ -250,7 +250,7 @@ def still_pending(view: Rank, completion: CompletionByMembers) -> tuple[wire.Op,
 def is_message_over(wait: Wait, ranks: Mapping[int, Rank], peer_wait: Wait | None) -> bool:
     """Whether a silent rank's send or receive is over: its peer waits for it in a collective.
 
-    Even if not, the rank that holds the GIL would be the one to look at.
+    Even if it is not over, the rank that holds the GIL is the one to look at.
     """
     if not wait.op.p2p or ranks[wait.rank].state != "silent":
         return False

@@ -72,12 +72,12 @@ def patience_ns(op: wire.Op, group: wire.Group | None) -> int:
 
 
 def patience_without_history_ns(op: wire.Op, group: wire.Group | None) -> int:
-    """The same, if the usual duration of such a wait is not known."""
+    """The same if the usual duration of such a wait is not known."""
     return _within_timeout(PATIENCE_WITHOUT_HISTORY_NS, op, group)
 
 
 def timeout_ns(op: wire.Op, group: wire.Group | None) -> int:
-    """After how many ns torch aborts the op; 0 if not known."""
+    """Nanoseconds after which torch aborts the op; 0 if not known."""
     if op.timeout_ms:
         return op.timeout_ms * 1_000_000
     # The value comes from a rank or a file and may be NaN.

@@ -52,7 +52,7 @@ class Context:
 
     @property
     def has_ages(self) -> bool:
-        """Whether any rank is known as of now; else waits have no age, and no rank is asked."""
+        """Whether any rank's present state is known; else waits have no age, and none is asked."""
         return any(rank.evidence.has_ages for rank in self.ranks.values())
 
     @property
@@ -61,7 +61,7 @@ class Context:
         return any(rank.evidence.has_numbers for rank in self.ranks.values())
 
     def culprits(self, finding: Finding) -> list[Rank]:
-        """The first few of its culprits: more show the same."""
+        """The first few of its culprits: more would show the same."""
         return [self.ranks[rank] for rank in finding.culprits[:SUSPECTS_PER_NODE]]
 
     def awaiting(self, ranks: Iterable[int]) -> list[WaitNode]:
@@ -75,7 +75,7 @@ class Context:
 
     @property
     def has_moved(self) -> bool:
-        """Whether an op was seen to be issued; without every op, one look shows none."""
+        """Whether an op was seen to be issued. If not every op is known, one look shows none."""
         if not self.index.partial:
             return True
         return any(last.dated for rank in self.ranks.values() for last in rank.last_ops)

@@ -28,7 +28,8 @@ Vetoes = tuple[tuple[str, Callable[[Finding, Context], bool]], ...]
 class Rule(NamedTuple):
     """What confirms a finding.
 
-    While `unless` holds, the clock does not start; with `vetoes` it runs, but does not confirm.
+    While `unless` holds, the clock does not start. While one of `vetoes` holds, it runs without
+    confirming.
     `when` selects the findings of the rule.
     """
 
@@ -39,7 +40,7 @@ class Rule(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Findings with one detail: their words, and their rules; the first rule that fits counts."""
+    """Findings with one kind of detail: their words and rules. The first rule that fits counts."""
 
     detail: type[Detail]
     words: Words
@@ -47,7 +48,7 @@ class Kind(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One way to go wrong. Without `detect`, another case or the engine finds it."""
+    """One way in which jobs go wrong. Without `detect`, another case or the engine finds it."""
 
     kinds: tuple[Kind, ...]
     detect: Detector | None = None

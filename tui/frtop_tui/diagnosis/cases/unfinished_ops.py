@@ -1,4 +1,4 @@
-"""Ops that are unfinished by files, with nothing else wrong: undecided.
+"""Ops that files show as unfinished, with nothing else wrong: undecided.
 
 That no rank is seen to wait proves little: a wait in C++ has no Python frame, and other ranks'
 dumps may have nothing unfinished. In a live job ops are always pending.

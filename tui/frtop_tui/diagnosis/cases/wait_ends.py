@@ -60,7 +60,7 @@ def detect(context: Context) -> list[Finding]:
 
 
 def _had_time(context: Context, node: WaitNode, rank: int) -> bool:
-    """Whether a rank is absent for unusually long since its own last wait ended."""
+    """Whether a rank has been absent for unusually long since its own last wait ended."""
     released_ns = context.released.get(rank)
     if released_ns is None or context.ranks[rank].state == "stopped":
         return True
@@ -68,7 +68,7 @@ def _had_time(context: Context, node: WaitNode, rank: int) -> bool:
 
 
 def _is_held(context: Context, ranks: Sequence[int]) -> bool:
-    """Whether ranks that all others wait for surely make no progress, not because of the others."""
+    """Whether ranks that all others wait for surely make no progress, for reasons of their own."""
     views = [context.ranks[rank] for rank in ranks]
     return all(
         progress_of(view, context.now_ns).progress == "none"

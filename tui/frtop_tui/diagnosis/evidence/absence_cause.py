@@ -69,7 +69,7 @@ UNKNOWN: Final = AbsenceCause("unknown", "unknown")
 
 
 def absence_cause(view: Rank) -> AbsenceCause:
-    """Why a living rank is absent that is not blocked in an op."""
+    """Why a living rank that is not blocked in an op is absent."""
     if is_unseen_dump(view):
         return UNKNOWN
     if wire.LEFT_GROUPS in view.notes or _leaves_groups(view):
@@ -120,7 +120,7 @@ def _loading(view: Rank) -> AbsenceCause | None:
 
 
 def _located(view: Rank) -> AbsenceCause | None:
-    """By the working thread's stack, else by the kernel."""
+    """The cause by the working thread's stack, else by the kernel."""
     seen = working_location(view)
     location, chain = seen or locate(None, working_process(view)), None
     if location.kind == "lock" and _awaits_work(view):

@@ -34,7 +34,7 @@ class WorkerStack(Struct, frozen=True):
 
 
 def children_in_question(view: Rank) -> tuple[int, ...]:
-    """The pid of the worker that a fetch waits for; else of two children in a file or stopped."""
+    """The pid of the worker that a fetch waits for; else two children at a file, or stopped."""
     fetch = current_fetch(view)
     if fetch is not None and fetch.worker_pid:
         return (fetch.worker_pid,)

@@ -33,7 +33,7 @@ class SpinningGpu(Struct, frozen=True):
 
 
 def spinning_gpus(view: Rank, now_ns: int) -> tuple[SpinningGpu, ...]:
-    """Those of a living, reporting rank, by recent samples."""
+    """The spinning GPUs of a living, reporting rank, by recent samples."""
     if view.gauges is None or view.exit_info is not None or not view.evidence.has_ages:
         return ()
     host_now_ns = now_ns - view.clock_ns

@@ -35,7 +35,7 @@ FactKind = Literal[
     "cpu stolen",  # the hypervisor gives this machine's processors to others
     "memory pressure",
     "io pressure",
-    "memory grows",  # a rank's, without a pause
+    "memory grows",  # a rank's, steadily
     "held back",  # a cgroup has used up its processor time in some periods
     "out of memory",  # the kernel has killed a process for lack of memory
     "disk full",
@@ -101,9 +101,9 @@ class HostFact(Struct, frozen=True):
 def since(
     gauges: HostGauges, subject: GaugedSubject, gauge: str, holds: Callable[[int], bool]
 ) -> tuple[int, bool]:
-    """Since when a gauge `holds`, and whether it did when the history begins.
+    """Since when `holds` has been true of a gauge, and whether it was when the history begins.
 
-    What was before a gap in the history does not count.
+    Readings before a gap in the history do not count.
     """
     values, times = gauges.past(subject, gauge), gauges.past_times()
     if len(values) != len(times):
@@ -202,7 +202,7 @@ def _held_back(gauges: HostGauges, cgroup: GaugedSubject) -> Iterator[HostFact]:
 
 
 def _kills(gauges: HostGauges, subject: GaugedSubject) -> Iterator[HostFact]:
-    """Kills since the history begins: older ones do not concern present processes."""
+    """Kills since the history began: older ones do not concern present processes."""
     by, last_ns = risen(gauges, subject, "oom_kills")
     if by:
         yield HostFact("out of memory", subject.name, subject.keys, by, 0, last_ns)
@@ -324,7 +324,7 @@ FACT_GAUGES: Final = (
     "psi_io_full", "psi_memory_full", "received", "retransmits", "sent", "state", "steal",
     "throttle", "throttled", "xids",
 )  # fmt: skip
-"""Gauges whose histories date facts; most seldom change, and cost little."""
+"""Gauges whose histories date facts; most seldom change, so they cost little."""
 
 
 def facts_of(gauges: HostGauges | None) -> tuple[HostFact, ...]:

@@ -39,7 +39,7 @@ from frtop_tui.job.record import COMPARABLE_NS
 from frtop_tui.job.stack_frames import user_frame_index
 
 _POLLS: Final = "TP_SHM_reactor"
-"""Begins the names of threads that always poll: TensorPipe's, in jobs with RPC."""
+"""Prefix of the names of threads that always poll: TensorPipe's, in jobs with RPC."""
 WORKS_ELSEWHERE: Final = frozenset({"compiling", "child"})
 """Places where a rank waits for processes that it started, which a file of stacks does not show."""
 
@@ -159,7 +159,7 @@ def _between(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> ProgressSeen
 
 
 def _has_moved(view: Rank) -> bool:
-    """Whether the working thread moved, or the thread that it waits for in the end."""
+    """Whether the working thread moved, or the thread that it ultimately waits for."""
     before = {one.ident: path_of(one.frames) for one in view.prior_threads}
     stacks = (working_stack(view), acting_stack(view))
     return any(

@@ -52,7 +52,7 @@ def last_activity_ns(view: Rank) -> int:
 
 
 def every_op_is_known(ranks: Mapping[int, Rank]) -> bool:
-    """Whether every op of all ranks is known as it is issued."""
+    """Whether every op of every rank is known when it is issued."""
     return all(map(_EVERY_OP, ranks.values()))
 
 
@@ -107,7 +107,7 @@ def gil_holder(view: Rank) -> wire.ThreadStack | None:
 def stacks_due(view: Rank) -> bool:
     """Whether current stacks are still due, because py-spy was too slow so far.
 
-    Not if they cannot be had, nor for a process in state D, of which the kernel shows enough.
+    False if they cannot be had, and for a process in state D: the kernel shows enough of it.
     """
     process, snapshot = view.process, view.snapshot
     if snapshot is None or process is None or process.state == "D":
@@ -128,7 +128,7 @@ def is_stale(view: Rank) -> bool:
 
 
 def known_until_ns(view: Rank, group: int | None = None) -> int:
-    """Until when a rank's position in a group is known, on the operator's clock; else `NOW`.
+    """When a rank's position in a group was last known, on the operator's clock; or `NOW`.
 
     Ops that no group counts (None) are known as long as anything about the rank is.
     """

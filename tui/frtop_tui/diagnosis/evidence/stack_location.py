@@ -31,7 +31,7 @@ FILE_KINDS: Final = frozenset({"file_io", "file_lock"})
 class StackLocation(Struct, frozen=True):
     """What a thread is doing, and the line of the user's program that led there.
 
-    `leaf` is the innermost shown frame. `sure` is False if only the kernel shows it: a wait inside
+    `leaf` is the innermost frame shown. `sure` is False if only the kernel shows it: a wait inside
     C++ looks the same.
     """
 
@@ -103,11 +103,11 @@ _FRAMES: Final[tuple[_FramePattern, ...]] = (
     # Our own wrapper around a handle's wait.
     _frame(r"frtop_probe/recorder/ops/waits\.py$", "collective", max_depth=2),
     _frame(_RPC, "rpc", function="^rpc_sync$", max_depth=1),
-    # Not all of elastic: it is outermost in every program that it starts.
+    # Not all of elastic: its frames are outermost in every program that it starts.
     _frame(r"torch/distributed/(rendezvous\.py$|elastic/(rendezvous|utils)/)", "store"),
     _frame("", "backward", function=_BACKWARD),
     _DEVICE_WAIT,
-    # Without files that only run compiled code.
+    # This leaves out files that only run compiled code.
     _frame(r"torch/_inductor/(?!output_code|utils|cudagraph_trees|runtime/)", "compiling"),
     _frame(r"torch/_dynamo/(convert_frame|output_graph|symbolic_convert)\.py$", "compiling"),
     _frame(r"torch/_dynamo", "compiling", max_depth=3),
@@ -221,7 +221,7 @@ def waits_for_device(frames: Sequence[wire.TraceFrame]) -> bool:
 
 
 def compiles(frames: Sequence[wire.TraceFrame]) -> bool:
-    """Whether a compiler is on the stack, which may measure on the device."""
+    """Whether a compiler is on the stack: it may run measurements on the device."""
     return any(p.kind == "compiling" and p.matches(3, f) for f in frames for p in _FRAMES)
 
 

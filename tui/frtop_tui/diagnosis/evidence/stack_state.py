@@ -44,10 +44,10 @@ Activity = Literal[
     "inside",  # a call of torch.distributed, or a wait for an op
     "away",  # in none, at a place where a rank may stay long
     "running",  # in none, running Python or C code
-    "unclear",  # asleep in a C call, the stack does not show for what
+    "unclear",  # asleep in a C call; the stack does not show what it waits for
 ]
 _ON_HOST: Final = re.compile(r"gloo|mpi|ucc|fake|undefined", re.IGNORECASE)
-"""Backends whose ops run on hosts; with MPI and UCC, mostly."""
+"""Backends whose ops run on hosts; those of MPI and UCC mostly do."""
 _DEVICE_LIBRARIES: Final = re.compile(
     r"(^|/)lib(cuda|cudart|nccl|amdhip64|hsa-runtime64|rccl|ze_loader|ascendcl|hccl)\b[^/]*\.so"
 )
@@ -98,7 +98,7 @@ def stack_state(view: Rank) -> StackState | None:
 
 
 def has_device(view: Rank) -> bool:
-    """Whether anything shows that the rank uses a device; it may without: few stacks show it."""
+    """Whether anything shows that the rank uses a device; few stacks do, so it may anyway."""
     if view.gauges is not None and view.gauges.gpus:
         return True
     if any(is_of_device(group.backend) for group in view.groups.values()):

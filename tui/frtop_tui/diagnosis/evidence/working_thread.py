@@ -101,7 +101,7 @@ def working_process(view: Rank) -> wire.Process | None:
 
 
 def runs_training(view: Rank, ident: int) -> bool:
-    """Whether a thread, by its pthread handle, is the working one; 0 always is."""
+    """Whether a thread, by its pthread handle, is the working one; 0 always counts as it."""
     main = view.identity.main_ident
     if not (ident and main) or ident == main:
         return True  # the usual case, which needs no stacks
@@ -186,7 +186,7 @@ def _issuing_ident(view: Rank, main: int) -> int:
             return 0
         if op.issued_ns > newest_ns:
             newest_ns, found = op.issued_ns, op.thread
-    # In a fast group the last op is not reported, nor its thread.
+    # In a fast group, neither the last op nor its thread is reported.
     return found if len(view.last_ops) == len(view.group_progress) else 0
 
 
@@ -199,7 +199,7 @@ def _trains(stack: wire.ThreadStack, view: Rank) -> bool:
 
 
 class ThreadChain(Struct, frozen=True):
-    """Threads each of which waits for the next one, the working one first.
+    """A chain of threads, the working one first: each waits for the next.
 
     `end` waits for no other thread; None if not known. In a deadlock it is the one in `links` that
     the last of them waits for.

@@ -162,7 +162,7 @@ class WaitGraph:
             until_ns = min((at_ns for at_ns in begins.values() if now_ns <= at_ns), default=NEVER)
             self._in_stage[stage] = (self._changes, until_ns, found)
         if self._quiet or self._index.stale:
-            # What happened there since is not known: silence makes no wait older.
+            # What has happened there since is not known: a wait does not age in silence.
             found = [node for node in found if node.has_begun(stage, self._known_until_ns)]
         return found
 
@@ -263,7 +263,7 @@ class WaitGraph:
         return True
 
     def _is_unknown(self, view: Rank, node: WaitNode) -> bool:
-        """Whether it is not known if a living rank has entered the op of a node by now."""
+        """Whether a living rank may have entered the op of a node by now, unseen."""
         if _is_uncounted(view, node):
             return True
         if view.rank not in self._index.stale or view.exit_info is not None:
@@ -315,7 +315,7 @@ class WaitGraph:
         if node.rpc is not None:
             return self._absent_callee(node, node.rpc)
         if node.call is not None and node.peer is None:
-            # Which calls are the same op is not known: absent are ranks in no call at all.
+            # It is not known which calls are the same op: only ranks in no call are absent.
             ranks, waits = self._index.corrected, self._index.waits
             return [rank for rank in ranks if rank not in waits], _Validity(ranks, None)
         if node.call is not None:
@@ -379,7 +379,7 @@ class WaitGraph:
     def _absent_from_open(self, node: WaitNode) -> tuple[list[int], _Validity]:
         """The only rank in no op, if all others are in one and this wait may lead to it.
 
-        For a message if it is not known whether its other half was issued, or by which rank.
+        Applies to a message if it is not known whether its other half was issued, or by which rank.
         """
         self._open.add(node)
         free = self._find_only_free()
@@ -424,7 +424,7 @@ class WaitGraph:
         wait = self._index.waits.get(rank)
         if wait is None or half.sync or not wait.sure or wait.background:
             return False
-        # For which of several messages it waits is a guess.
+        # Which of several messages it waits for is a guess.
         known = wait.op.sync or not wait.op.p2p
         return known and wait.op.sequence > half.sequence
 
@@ -442,7 +442,7 @@ def oldest_first(nodes: Iterable[WaitNode]) -> list[WaitNode]:
 
 
 def _is_uncounted(view: Rank, node: WaitNode) -> bool:
-    """Whether a living rank's number is not known, if only numbers show which are absent."""
+    """Whether a living rank's number is unknown where only numbers show which ranks are absent."""
     evidence = view.evidence
     unknown = evidence.has_ages and not evidence.has_numbers and view.exit_info is None
     return unknown and node.number is not None

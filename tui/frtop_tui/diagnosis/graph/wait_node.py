@@ -72,7 +72,7 @@ def rank_set(ranks: Iterable[int]) -> RankSet:
 class WaitNode:
     """One op that ranks wait in; `op`, `group` and `peer` are those of its first waiting rank.
 
-    `everybody` are the members if no group has them.
+    `everybody` holds the members if no group lists them.
     """
 
     __slots__ = (
@@ -177,7 +177,7 @@ class WaitNode:
         """Whether it is known which ranks have to enter.
 
         All ranks of the world have to enter `init_process_group`. Calls such as `new_group` name
-        their ranks; if one does not, mostly all ranks have to enter.
+        their ranks; if one does not, usually all ranks have to enter.
         """
         known = self.kind == "init_process_group" or self.callers is not None
         return not self.op.pseudo or known or self.rpc is not None
@@ -211,7 +211,7 @@ class WaitNode:
 
     @property
     def known_since_ns(self) -> int:
-        """Since when ranks wait; 0 if not known."""
+        """When ranks began to wait; 0 if not known."""
         return 0 if self.undated else self.since_ns
 
     @property

@@ -66,7 +66,7 @@ _WHOSE: Final = {
     "future": "for a future, most likely that of {}",
     "lock": "for a lock that {} holds",
 }
-"""The same, if it is known which thread is meant; else it has the object at hand."""
+"""The same if it is known which thread is meant; otherwise that thread has the object at hand."""
 _MOST: Final = 4
 """How many threads or children are listed."""
 _FOR_OTHERS: Final = frozenset[Cause]({"lock", "pipe", "dataloader", "subprocess", "unknown"})

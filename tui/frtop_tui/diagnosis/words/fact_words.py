@@ -17,7 +17,7 @@ Clock = Callable[[int], str]
 def fact_text(fact: HostFact, clock: Clock, ranks: Mapping[int, int] | None = None) -> str:
     """One fact: `gpu4: 1,110 of 1,980 MHz since 14:02, power brake`.
 
-    `ranks` are the host's, by key; None if the fact stands beside its rank.
+    `ranks` are the host's, by key; None if the fact is shown beside its rank.
     """
     made = _SENTENCES[fact.kind](fact, _when(fact, clock))
     return f"{_subject(fact, ranks)}{made}"
@@ -59,7 +59,7 @@ def _gpu_error(fact: HostFact, when: str) -> str:
 
 def _disk_full(fact: HostFact, when: str) -> str:
     if fact.text:
-        return f"{_share(fact)} of its files can still be made{when}"
+        return f"{_share(fact)} of its inodes left{when}"
     return f"{byte_size(fact.value)} of {byte_size(fact.limit)} left{when}"
 
 

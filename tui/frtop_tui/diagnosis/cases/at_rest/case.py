@@ -1,4 +1,4 @@
-"""No rank is in an op, and none was issued for long: what holds ranks, or which do not end."""
+"""No rank is in an op, and none has been issued for long: what holds ranks, or which do not end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No rank is in an op, and none was issued for longer than usual: what ranks do instead.
+"""No rank is in an op, and none has been issued for unusually long: what ranks do instead.
 
 No rank waits for another, so each is examined by itself: where it is, and whether it stays there.
 
@@ -182,7 +182,7 @@ class _AtRest(NamedTuple):
     issued_ns: int
     since_ns: int
     causes: Mapping[int, AbsenceCause]
-    unseen: bool  # ranks that may live are not seen
+    unseen: bool  # some ranks that may be alive are not seen
 
     @property
     def serves(self) -> bool:
@@ -210,7 +210,7 @@ def find_at_rest(context: Context, rest: RestState) -> RestFound:
     due = tuple(one.rank for one in by_age if _is_due(one, found, rest, now_ns))
     if all(rank in stays and _is_well(rank, found, rest) for rank in found.causes):
         return RestFound(note=note, look_at=due)
-    paused_ns = min(map(longest_pause_ns, found.asked))  # before, by ops still known
+    paused_ns = min(map(longest_pause_ns, found.asked))  # earlier, by the ops still known
     unusual_ns = max(UNUSUAL_NS, LASTING_USUAL_WAITS * max(rest.longest_ns, paused_ns))
     # The others may wait for those that work, for an unknown time.
     works = any(stay.is_moving or stay.last.runs for stay in stays.values())
@@ -229,7 +229,7 @@ def _at_rest(context: Context) -> _AtRest | None:
     """The job, if no rank is in an op and none has done anything for long."""
     now_ns, views = context.now_ns, context.ranks.values()
     issued_ns = max((group.issued_ns for group in context.frame.groups), default=0)
-    # Before the first op, it lasts since the last process started.
+    # Before the first op, the pause begins when the last process starts.
     issued_ns = issued_ns or max(map(_started_ns, views), default=0)
     if not 0 < issued_ns < now_ns - QUIET_NS or not _nobody_waits(context):
         return None
@@ -260,7 +260,7 @@ def _nobody_waits(context: Context) -> bool:
 
 
 def _comes_last(view: Rank) -> bool:
-    """Whether it is surely one of the last, so that ranks which are not seen have left."""
+    """Whether it is surely one of the last: then ranks that are not seen have left."""
     end = program_end(view)
     return others_have_ended(view) or (end is not None and end.sure)
 

@@ -150,4 +150,7 @@ def _same_text(held_ns: int) -> str:
 def _idle_text(issued_ns: int, frame: BaseFrame, tense: Tense) -> str:
     least = is_least_since(frame, issued_ns)
     age = age_words((frame.now_ns - issued_ns) / 1e9, least=least)
-    return f"no rank {tense.of('is', 'was')} in an op, and none was issued for {age}"
+    return (
+        f"no rank {tense.of('is in an op, and none has been', 'was in an op, and none had been')}"
+        f" issued for {age}"
+    )

@@ -1,4 +1,4 @@
-"""Ranks that died of their own cause, and jobs in which every rank only followed."""
+"""Ranks that died of a cause of their own, and jobs in which every death is a consequence."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def detect(context: Context) -> list[Finding]:
 
 
 def unread_rings(context: Context) -> list[int]:
-    """Dead ranks whose last ops are not read yet, where these may show a mismatch."""
+    """Dead ranks whose last ops have not been read yet, where these may show a mismatch."""
     deaths = context.deaths.every
     if not any(death.nature in ("abort", "network") for death in deaths):
         return []
@@ -270,7 +270,7 @@ def _may_be_victims(context: Context, deaths: Sequence[Death]) -> bool:
 
 
 def _without_root(context: Context, followers: Sequence[Death]) -> list[Finding]:
-    """Every rank followed: one left cleanly, or lagged when time ran out."""
+    """Every death is a consequence: a rank left cleanly, or lagged when time ran out."""
     broken = [death for death in followers if death.nature in ("network", "timeout")]
     if not broken:
         return []
@@ -304,7 +304,7 @@ def _without_root(context: Context, followers: Sequence[Death]) -> list[Finding]
 
 def _left_group(context: Context, ranks: Sequence[int], deaths: Sequence[Death]) -> Finding:
     progress = progress_of(context.ranks[ranks[0]], context.now_ns)
-    # Nodes that still wait for these ranks only say no more than the dead.
+    # Nodes that still wait, and only for these ranks, say no more than the dead do.
     nodes = [node for node in context.awaiting(ranks) if {*node.free} <= {*ranks}]
     waiting = frozenset(rank for node in nodes for rank in node.waiting)
     return Finding(

@@ -93,7 +93,7 @@ def _out_before(ended: list[Death], found: list[Death], ranks: Mapping[int, Rank
 
 
 def _only_if_all(some: list[Death], found: list[Death]) -> list[Death]:
-    """The first of `some`, unless others broke first: then no own cause is known.
+    """The first of `some`, unless others broke first: then no cause of their own is known.
 
     Ctrl+c reaches some ranks sooner than others; a launcher's SIGTERM then follows from it.
     """
@@ -120,7 +120,7 @@ class DeathOrder:
         self._deaths = Deaths()
 
     def of(self, index: RankIndex) -> Deaths:
-        """The deaths as of the last update of `index`."""
+        """The deaths at the last update of `index`."""
         if index.deaths_version != self._version:
             self._version = index.deaths_version
             self._deaths = sorted_deaths(index.dead.values(), index.ranks)

@@ -1,7 +1,7 @@
 """From a hint that ops differ to the ops themselves, or to the proof that they agree.
 
 If checksums of a group's members differ, one rank of each side is asked for its ops, and these are
-compared like any others. If they are overwritten by then, the finding names which ranks differ, and
+compared like any others. If they have been overwritten, the finding names which ranks differ, and
 between which ops.
 """
 

@@ -38,7 +38,7 @@ _HOLDING: Final = ("key", *_LOCKED)
 
 
 class SameCause(Struct, frozen=True):
-    """Ranks that are absent for one cause; `example` is the one to show."""
+    """Ranks that are absent for the same cause; `example` is the one to show."""
 
     ranks: tuple[int, ...]
     cause: Cause
@@ -50,11 +50,11 @@ class Absentees(Struct, frozen=True):
     """The absent ranks of one node."""
 
     culprits: tuple[SameCause, ...]  # those to blame, by cause
-    moving: tuple[int, ...] = ()  # not blamed, they make progress
-    unknown: tuple[int, ...] = ()  # not blamed, their progress is not known
-    held_back: tuple[int, ...] = ()  # not blamed, a file lock or a store key holds them
-    entering: tuple[int, ...] = ()  # not blamed, they are on their way into the op
-    without_stack: tuple[int, ...] = ()  # not blamed, their stacks are still due
+    moving: tuple[int, ...] = ()  # not blamed: they make progress
+    unknown: tuple[int, ...] = ()  # not blamed: their progress is not known
+    held_back: tuple[int, ...] = ()  # not blamed: a file lock or a store key holds them
+    entering: tuple[int, ...] = ()  # not blamed: they are on their way into the op
+    without_stack: tuple[int, ...] = ()  # not blamed: their stacks are still due
 
 
 class NotEntered(Detail, frozen=True):
@@ -253,7 +253,7 @@ def withhold(context: Context, findings: Sequence[Finding]) -> list[Finding]:
 def _is_bare(finding: Finding) -> bool:
     """Whether all that is known about its culprits is that none of their ops is unfinished.
 
-    Stacks that run, or at a device, show no more than that.
+    Stacks that run, or wait at a device, show no more than that.
     """
     return (
         isinstance(finding.detail, NotEntered)

@@ -61,7 +61,7 @@ class FalseAlarms:
                 self._hung_waits[key] = _HungWait(node.oldest.rank, node.oldest.op.sequence)
 
     def was_false_alarm(self, node: WaitNode, now_ns: int) -> bool:
-        """Whether such a wait was called hung and ended; only until it is as old as one may be."""
+        """Whether such a wait was called hung, but ended; False once this one is too old."""
         wait = node.oldest
         known = bool(self.sites) and _key(wait) in self.sites
         return known and not wait.has_lasted(

@@ -33,7 +33,7 @@ from frtop_tui.job.model import BaseFrame, ObservedFrame, Rank
 from frtop_tui.job.statistics import JobStatistics
 
 MOST_SLOW: Final = 4
-"""Verdicts on who is slow: the costliest first, and the next step is about that one."""
+"""Verdicts on slow ranks, the costliest first; the next step is about that one."""
 MOST_PEERS_LOOKED_AT: Final = 2
 LOOK_AGAIN_NS: Final = 30_000_000_000
 """Looks this far apart show how much processor time a rank gets on average."""
@@ -136,7 +136,7 @@ def _arrivals(
 
 
 class Compared(NamedTuple):
-    """How surely nobody is slow."""
+    """How certain it is that no rank is slow."""
 
     ns: int = 0  # how long ranks of the same work were compared; 0: too short to find anybody
     share: float = 1.0  # of the time: a rank that costs the others this much would be suspected
@@ -148,7 +148,7 @@ class Compared(NamedTuple):
 
 
 def compared(frame: BaseFrame) -> Compared:
-    """Each rank by the group that shows most about it; all ranks by the worst of these."""
+    """Judges each rank by the group that shows most about it, all ranks by the worst of these."""
     statistics = frame.statistics
     if statistics is None:
         return Compared()
@@ -308,7 +308,7 @@ class SlowEpisodes:
             known.lost_ns += rate * (until_ns - known.until_ns)
             known.until_ns = until_ns
         since = replace(seen, lost_ns=round(known.lost_ns), at_least=known.at_least)
-        # Whoever was surely slow and still seems to be, is.
+        # A rank that was surely slow, and still seems to be, is slow.
         sure = detail.sure or finding.key in self._known
         detail = replace(detail, slowness=since, sure=sure)
         return replace(finding, since_ns=known.since_ns, detail=detail)

@@ -265,7 +265,7 @@ def _lateness(
 def _call_of(late: Sequence[tuple[int, SampledOp]]) -> tuple[str, wire.Site | None]:
     """The kind and line of the ops with the most lateness in sum.
 
-    If several cost about as much, it is always the same one: the text must not change each time.
+    If several cost about as much, always the same one is chosen, so that the text does not flicker.
     """
     sums: defaultdict[tuple[str, wire.Site | None], int] = defaultdict(int)
     for size, op in late:

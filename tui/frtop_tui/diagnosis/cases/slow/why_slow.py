@@ -110,7 +110,7 @@ class SlowCause(Struct, frozen=True):
 
     @property
     def awaits_remote_call(self) -> bool:
-        """Whether all that is known is that it waits for its callee, which may be who is slow."""
+        """Whether all that is known is that it waits for its callee, which may be the slow one."""
         at = self.location
         return self.cause == "unknown" and at is not None and at.kind == "rpc"
 
@@ -167,7 +167,7 @@ def _starved(late: _Lateness) -> SlowCause | None:
 
 
 def _by_gpu(late: _Lateness) -> SlowCause | None:
-    """Its GPU is slowed down or shared, by its clock beside others' or by NVML."""
+    """Its GPU is slowed down or shared, as NVML or a comparison with others' clocks shows."""
     if late.gpus is not None:
         return replace(late.seen, **late.gpus)
     words: tuple[SlowWord, ...] = ("throttled", "neighbour")

@@ -132,7 +132,7 @@ def detect(context: Context) -> list[Finding]:
 
 
 def _undated(context: Context) -> list[WaitNode]:
-    """Waits from stacks, beside ranks whose ops are counted, that may be young.
+    """Waits from stacks that may be young, in jobs where other ranks' ops are counted.
 
     In a moving job, every look finds some stack in a call. Such a wait counts once the counted
     ranks have issued nothing for long, and two looks agree.

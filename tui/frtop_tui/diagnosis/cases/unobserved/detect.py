@@ -1,7 +1,7 @@
 """Ranks that stay in unobserved waits, while no wait in c10d explains anything.
 
 In a transport past c10d, nothing shows which ranks have arrived: all may hang, or replay a graph. A
-replayed graph freezes every counter of a healthy job, so a counter at rest proves nothing, nor does
+replayed graph freezes every counter of a healthy job, so a counter at rest proves nothing. Nor does
 CPU time, because such waits spin. The stack remains: a rank at the same lines in every look, for as
 long as a wait without history may take, is not called healthy, and no rank is named.
 """
