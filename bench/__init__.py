@@ -3,4 +3,4 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # whose scenes and fakes are used
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # for its scenes and fakes

@@ -1,4 +1,4 @@
-"""64 ranks on 8 hosts, and on one, all with full rings: the first frame, and a capture."""
+"""The first frame and a capture of 64 ranks with full rings, on 8 hosts and on one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_S: Final = 60.0
 
 
 def main() -> None:
-    """Seconds from `frtop` to the first full frame; a capture's seconds and size."""
+    """Prints the seconds from `frtop` to the first full frame, and a capture's seconds and size."""
     with Hosts(HOSTS, RANKS, 0.0) as hosts:
         frames = [_first_frame(hosts.connect, hosts.world) for _ in range(REPEATS)]
         print(f"{hosts.world} ranks on {HOSTS} agents, one machine, medians of {REPEATS}")
@@ -75,7 +75,7 @@ def _first_frame(connect: list[str], world: int) -> float:
 
 
 def _capture(connect: list[str]) -> tuple[float, int, float]:
-    """Seconds of a capture, its size in bytes, and seconds to read it again."""
+    """Returns the seconds of a capture, its size in bytes, and the seconds to read it again."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "bench.cap"
         begin = time.monotonic()

@@ -2,10 +2,10 @@
 
 DDP's reducer issues its ops in C++, without the GIL. The recorder's kernel is Python, so each op
 takes the GIL, and a thread that computes in Python gives it up only every 5 ms
-(`sys.getswitchinterval`). So does torch's own Flight Recorder, for the stack that it keeps of an
-op. Torch's profiler times each op in C++: its span begins before our kernel and ends when the op
-has been issued. Pairs of blocks, without and with the recorder, alternate inside one process: with
-an idle interpreter, beside such a thread, and beside it without the Flight Recorder.
+(`sys.getswitchinterval`). torch's own Flight Recorder takes it, too, for the stack that it keeps of
+an op. torch's profiler times each op in C++: its span begins before our kernel and ends when the op
+has been issued. Blocks without and with the recorder alternate inside one process: first with an
+idle interpreter, then beside such a thread, then beside it without the Flight Recorder.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from bench import gloo_job
 from bench.paired import differences, median_interval
 
 RANKS: Final = max(1, min(2, (os.cpu_count() or 1) // 2))
-"""Each rank has two threads that compute: more of them than cores would measure the scheduler."""
+"""Each rank has two busy threads. With more threads than cores, this would time the scheduler."""
 MEASURE_S: Final = 30.0
 MAX_PAIRS: Final = 150
 STEPS: Final = 2
-"""Of a block."""
+"""Steps of a block."""
 LAYERS: Final = 12
 WIDTH: Final = 64
 JOBS: Final = {
@@ -37,7 +37,7 @@ JOBS: Final = {
     "busy, FR off": {"TORCH_FR_BUFFER_SIZE": "0"},
 }
 _QUIET: Final = {"KINETO_LOG_LEVEL": "99"}
-"""The profiler prints two lines for each block otherwise."""
+"""Otherwise the profiler prints two lines for each block."""
 _OP: Final = "c10d::allreduce_"
 
 
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def row(name: str, state: str, blocks: list[Block]) -> str:
-    """Returns what all blocks of a state say, in columns."""
+    """Returns a row of the figures of all blocks of a state."""
     delays = _delays(blocks)
     columns = (statistics.fmean(delays), *percentiles(delays))
     step = statistics.median(block.step_ms for block in blocks)
@@ -78,7 +78,7 @@ def row(name: str, state: str, blocks: list[Block]) -> str:
 
 
 def added(on: list[Block], off: list[Block]) -> str:
-    """Returns what the recorder adds: of pairs of blocks the median, of percentiles of all ops."""
+    """Returns what the recorder adds: medians over pairs of blocks, and percentiles of all ops."""
     mean, step = (
         median_interval(differences([value(block) for block in on],
                                     [value(block) for block in off]))
@@ -91,7 +91,7 @@ def added(on: list[Block], off: list[Block]) -> str:
 
 
 def percentiles(values: list[float]) -> tuple[float, float, float]:
-    """Returns p50, p99 and p99.9 of at least one value, each a value that there is."""
+    """Returns p50, p99 and p99.9 of at least one value, without interpolation."""
     ordered = sorted(values)
     p50, p99, p999 = (ordered[int(part * (len(ordered) - 1))] for part in (0.5, 0.99, 0.999))
     return p50, p99, p999
@@ -159,7 +159,7 @@ def measure(name: str) -> dict[str, list[Block]]:
 
 
 def _step(torch: Any) -> Callable[[], object]:
-    """Returns a step that runs in C++ for the most part, and has an op for each parameter."""
+    """Returns a step that mostly runs in C++, and has an op for each parameter."""
     parallel = torch.nn.parallel.DistributedDataParallel
     model = parallel(torch.nn.RNN(WIDTH, WIDTH, LAYERS), bucket_cap_mb=0.001)
     batch = torch.randn(4, 8, WIDTH)

@@ -1,4 +1,4 @@
-"""The verdict over 16,384 ranks: from nothing, and when one in a hundred has something to say."""
+"""The time of a verdict over 16,384 ranks: from nothing, and when one rank in 100 has changed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ BLOCK: Final = 8
 LATE: Final = 9_999
 TOUCHED: Final = 164
 UPDATES: Final = 100
-"""Every rank is reporting once in so many updates, which are a second of the job."""
+"""Every rank reports once in this many updates, which take one second of the job."""
 REPEATS: Final = 3
 SCATTER: Final = 7919
 SECOND: Final = 1_000_000_000
 
 
 def main() -> None:
-    """In one process, without sockets; updates are spread over all hosts."""
+    """Judges in one process, without sockets; updates are spread over all hosts."""
     print(f"{WORLD:,} ranks on {HOSTS} hosts in groups of {BLOCK}, {WORLD // BLOCK:,} and all")
     for name, begin, news in (("hung", _hung, _beats), ("healthy", _healthy, _steps)):
         scene = begin()
@@ -42,8 +42,8 @@ def main() -> None:
         whole = [_seconds(judge_anew) for _ in range(REPEATS)]
         scene.judge()
         gc.collect()
-        gc.freeze()  # the scene's own values are many, and none of what is measured
-        # Scattered over hosts and groups, and each rank once in a hundred updates.
+        gc.freeze()  # the scene has many objects of its own, which are not measured
+        # Scattered over hosts and groups; each rank reports once in a hundred updates.
         order = [rank * SCATTER % WORLD for rank in range(TOUCHED * UPDATES)]
         some = [order[n : n + TOUCHED] for n in range(0, len(order), TOUCHED)]
         took = [_update(scene, ranks, news) for ranks in some]
@@ -68,7 +68,7 @@ def _judge_anew(frame: ObservedFrame) -> None:
 def _update(
     scene: Scene, ranks: Iterable[int], news: Callable[[Scene, Actor], wire.RankUpdate]
 ) -> tuple[float, float, float]:
-    """Seconds for taking one update in, for a frame of it, and for judging that."""
+    """Seconds to take in one update, to make a frame of it, and to judge the frame."""
     scene.pass_time(1 / UPDATES)
     scene.number += 1
     told: list[list[wire.RankUpdate]] = [[] for _ in scene.hosts]
@@ -94,14 +94,14 @@ def _update(
 
 
 def _beats(scene: Scene, actor: Actor) -> wire.RankUpdate:
-    """A rank that only waits: its heartbeat goes on, and it burns a little."""
+    """A rank that only waits: its heartbeat goes on, and it uses a little CPU time."""
     process = wire.Process(actor.pid, "S", "python", "futex_do_wait", "futex", cpu_ns=scene.now_ns)
     update = scene.update_of(actor)
     return wire.RankUpdate(update.key, status=update.status, process=process)
 
 
 def _steps(scene: Scene, actor: Actor) -> wire.RankUpdate:
-    """A rank that trains: it is through with its op, and in the next one."""
+    """A rank that trains: it has completed its op, and is in the next one."""
     actor.pending.clear()
     actor.recent.clear()
     block = f"tp{actor.rank // BLOCK * BLOCK}"
@@ -122,7 +122,7 @@ def _scene() -> Scene:
 
 
 def _hung() -> Scene:
-    """One rank sleeps: its column waits for it, and everybody else for their own column's."""
+    """One rank sleeps: its column waits for it, and all others wait for their own columns."""
     made = _scene()
     column = LATE % BLOCK
     waiting = [rank for rank in range(column, WORLD, BLOCK) if rank != LATE]
@@ -134,7 +134,7 @@ def _hung() -> Scene:
 
 
 def _healthy() -> Scene:
-    """Half of them wait for the others, as they do all the time."""
+    """Half of the ranks wait for the others, as always in a healthy job."""
     made = _scene()
     made.waits(range(0, WORLD, 2), "all_reduce", for_s=0.3)
     return made

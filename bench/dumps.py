@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _write(folder: Path, ranks: int) -> int:
-    """Writes dumps as torch does; all ranks of a block but the culprit did the same.
+    """Writes dumps as torch does; all ranks of a block except the culprit did the same.
 
     Returns:
         The culprit.

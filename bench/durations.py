@@ -1,4 +1,4 @@
-"""How right the recorded durations of ops are: beside sleeps and waits of known length, on gloo."""
+"""The accuracy of recorded durations of ops, compared with known sleeps and waits on gloo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUDGET_MS: Final = 1.0
 
 
 def main() -> None:
-    """Prints by how much the end of an op differs from the moment at which its wait returned."""
+    """Prints how much the recorded end of an op differs from the return of its wait."""
     found = [json.loads(out) for out in gloo_job.run("bench.durations", "rank")]
     print("recorded ends of ops, gloo, two ranks: ms after the truth (budget 1 ms)")
     print(f"{'op':<44}{'ops':>6}{'exact':>7}{'median':>9}{'worst':>9}")
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def measure() -> dict[str, list[tuple[int, bool]]]:
-    """Runs in a rank; returns by kind of use: error in ns, and whether it is an upper bound."""
+    """Runs in a rank; returns, by use, the errors in ns, and whether each is an upper bound."""
     import torch  # noqa: PLC0415 - only the ranks need torch
     import torch.distributed as dist  # noqa: PLC0415
 

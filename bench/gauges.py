@@ -25,7 +25,7 @@ RANKS: Final = 8
 WORKERS: Final = 4
 READINGS: Final = 60
 PERIOD_S: Final = 2.0
-"""Between two readings of an agent; the bench reads as fast as it can."""
+"""The time between two readings of an agent; the bench reads as fast as it can."""
 PAUSE_S: Final = 0.2
 POINTS: Final = 300
 HOSTS: Final = 512
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 async def _child(pids: list[int]) -> list[HostReading]:
-    """Reads through the child, whose cost is its own process's."""
+    """Reads through the child process, and prints what that process costs."""
     worker = HostWorker()
     try:
         readings = [await worker.read(pids)]
@@ -83,7 +83,7 @@ async def _child(pids: list[int]) -> list[HostReading]:
 
 
 def _gpus(number: int) -> Iterable[SubjectReading]:
-    """Eight GPUs as NVML tells of them: there is none here."""
+    """Eight invented GPUs as NVML would show them."""
     for index in range(8):
         values = {
             "use": 980 - (number + index) % 7, "power_mw": 690_000 + 137 * (number % 11),
@@ -131,7 +131,7 @@ def _agent(readings: list[HostReading]) -> None:
 
 
 def _operator(table: GaugeTable, full: wire.HostSample) -> None:
-    """What an update of gauges costs an operator: the host anew, and its facts."""
+    """Prints what an update of gauges costs an operator: the new host, and its facts."""
     record = GaugeRecord()
     record.apply(full, full=True)
     record.apply_history(table.history((), 60))

@@ -20,7 +20,7 @@ def run(
 ) -> list[str]:
     """Runs `python -m MODULE ARGUMENTS...` as each rank; returns what each printed.
 
-    They get a folder of their own for rings, no agent, and `variables` of the environment.
+    They get a folder of their own for rings, no agent, and `variables` in their environment.
 
     Raises:
         subprocess.CalledProcessError: a rank failed.

@@ -1,4 +1,4 @@
-"""Several hosts on one machine, each with a folder, ranks and an agent on its own port."""
+"""Simulates several hosts on one machine, each with a folder, ranks and an agent of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Hosts:
     def __init__(self, count: int, ranks: int, rate: float, *, agents: bool = True) -> None:
         """Describes `count` hosts with `ranks` ranks each, which issue `rate` ops per second.
 
-        Without `agents` nothing of frtop runs there.
+        Without `agents`, nothing of frtop runs there.
         """
         self._with_agents = agents
         self.folder = Path(tempfile.mkdtemp(prefix="frtop-bench-", dir="/dev/shm"))

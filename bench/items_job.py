@@ -2,10 +2,10 @@
 
     python -m torch.distributed.run --nproc-per-node 2 -m bench.items_job --steps 400 --late-ms 5
 
-Rank 1's dataset takes `--late-ms` longer for each of the 4 items of a batch. With `--traceml` the
-loop is what traceml needs: its `init` and `trace_step`, and nothing else differs. With `--frtop` or
-`--traceml`, `--paired` switches it off and on again between blocks of steps. Rank 0 prints as JSON
-what blocks of steps took in ms, with and without: wall clock, and CPU of all threads.
+Rank 1's dataset takes `--late-ms` longer for each of the 4 items of a batch. With `--traceml`, the
+loop also calls traceml's `init` and `trace_step`; nothing else differs. With `--frtop` or
+`--traceml`, `--paired` switches that tool off and on again between blocks of steps. Rank 0 prints
+as JSON how many ms blocks of steps took, with and without it: wall clock, and CPU of all threads.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 ITEMS = 4
-"""Of a batch."""
+"""Items of a batch."""
 WARM = 20
 """Steps that are not counted."""
 BLOCK = 12
 SETTLED = 2
-"""Steps of a block that are not counted: what was switched on has kernels to choose anew."""
+"""Steps of a block that are not counted: after a switch, kernels have to be chosen again."""
 
 
 class Items(Dataset[torch.Tensor]):
-    """Items that take 1 ms, and some more where `late_s` says so."""
+    """Items that take 1 ms, and `late_s` more."""
 
     def __init__(self, count: int, late_s: float) -> None:
         self.count, self.late_s = count, late_s
@@ -49,7 +49,7 @@ Step = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def _switch(tool: str, model: Any) -> Callable[[bool], Step]:
-    """Returns a function that switches a tool on or off, which returns what steps run in."""
+    """Returns a function that switches a tool on or off and returns the context of a step."""
     if tool == "traceml":
         import traceml_ai  # type: ignore[import-not-found]  # noqa: PLC0415 - an extra environment
 
@@ -73,7 +73,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--steps", type=int, default=400)
     options.add_argument("--late-ms", type=float, default=0.0)
-    options.add_argument("--leak-kib", type=int, default=0, help="that rank 1 forgets in each step")
+    options.add_argument("--leak-kib", type=int, default=0, help="what rank 1 leaks in each step")
     tools = options.add_mutually_exclusive_group()
     tools.add_argument("--traceml", dest="tool", action="store_const", const="traceml", default="")
     tools.add_argument("--frtop", dest="tool", action="store_const", const="frtop")

@@ -1,4 +1,4 @@
-"""The demo's job, seen from the operator's side: traffic, and seconds to the verdict."""
+"""Traffic and seconds to the verdict, with the demo's job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def traffic() -> None:
-    """Bytes per rank and second that an agent publishes while a job trains."""
+    """Prints the bytes per rank and second that an agent publishes while a job trains."""
     with _demo("none") as job:
         _until(lambda: job.step() >= 40, job)
         agent = announcement.find_agent(folder())
@@ -53,7 +53,7 @@ def traffic() -> None:
 
 
 def verdict() -> None:
-    """Seconds to the verdict: from the freeze, and from a start on a hung job."""
+    """Prints the seconds to the verdict: from the freeze, and from a start on a hung job."""
     with _demo("stall") as job:
         source = LiveSource()
         who = confirmed = 0.0
@@ -68,7 +68,7 @@ def verdict() -> None:
                 confirmed = time.monotonic()
             time.sleep(0.02)
         source.close()
-        print("stalled data worker, watched from before (the freeze is taken at the last step"
+        print("stalled data worker, watched from before (the freeze counts from the last step"
               " that the job printed, so up to 20 steps early):")  # fmt: skip
         print(f"  freeze to who and why   {who - frozen:5.1f} s   (budget 5)")
         print(f"  freeze to confirmed     {confirmed - frozen:5.1f} s   (budget 15)")

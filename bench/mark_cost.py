@@ -1,7 +1,7 @@
-"""The cost of marks: what a fetch, an optimizer's step and a phase take longer with the recorder.
+"""The cost of marks: how much longer fetches, optimizer steps and phases take with the recorder.
 
-Processes without and with the recorder alternate, with phases on. What is timed does next to
-nothing by itself. The fastest block counts, because other load on the machine only adds time.
+Processes without and with the recorder alternate, with phases on. The timed code itself does next
+to nothing. The fastest block counts, because other load on the machine only adds time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROUNDS: Final = 3
 BLOCKS: Final = 12
 CALLS: Final = 1500
 BUDGET_US: Final = 5.0
-"""Of a mark. A step has a fetch, three phases and its own end."""
+"""The budget of a mark. A step has a fetch, three phases and its own end."""
 BUDGET_MS: Final = 1.0
 SLEEPS: Final = 100
 SLEEPS_S: Final = (0.001, 0.005, 0.02)
@@ -102,7 +102,7 @@ def _calls(torch: Any) -> dict[str, Callable[[], object]]:
 
 
 def _sleeps(torch: Any) -> dict[str, list[float]]:  # noqa: C901
-    """Sleeps of known length in each kind of mark; returns by how many ms marks are longer."""
+    """Sleeps for known times in each kind of mark; returns how many ms longer the marks are."""
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
     from frtop_probe.ring.marks import read_marks  # noqa: PLC0415
     from frtop_probe.ring.reader import Ring  # noqa: PLC0415
@@ -145,7 +145,7 @@ def _sleeps(torch: Any) -> dict[str, list[float]]:  # noqa: C901
     model = torch.nn.parallel.DistributedDataParallel(Net(1, 1))
     optimizer = SlowSGD(model.parameters(), lr=0.1)
     for batch in torch.utils.data.DataLoader(Slow(), batch_size=None):
-        with model.no_sync():  # the fake backend has no gradients to give back
+        with model.no_sync():  # the fake backend returns no gradients
             model(batch).sum().backward()
         optimizer.step()
     assert lifecycle.recorder is not None

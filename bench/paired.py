@@ -1,4 +1,4 @@
-"""What pairs of measurements say: a median, and how far it can be trusted. Pure."""
+"""What pairs of measurements show: a median, and how far it can be trusted. Pure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median with its confidence interval; infinite ends where there are too few values."""
+    """A median with its confidence interval; infinite ends if there are too few values."""
 
     low: float
     median: float
     high: float
 
     def scaled(self, factor: float) -> Interval:
-        """Returns it in another unit, which is larger than nothing."""
+        """Returns it in another unit; `factor` is positive."""
         return Interval(self.low * factor, self.median * factor, self.high * factor)
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Returns the median of independent values, with a confidence interval for the true median.
 
-    By order statistics (the sign test turned round): it assumes no distribution, so that the
-    outliers of a busy machine only widen it. Its confidence is at least the one asked for.
+    The interval comes from order statistics (the sign test turned round). It assumes no
+    distribution, so outliers of a busy machine only widen it. It is at least as sure as requested.
 
     Args:
         values: at least one.
@@ -44,7 +44,7 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 
 def _left_out(count: int, tail: float) -> int:
-    """Returns how many values at each end are outside; -1 if all of them are too few.
+    """Returns how many values at each end are outside; -1 if there are too few values.
 
     That is one less than the largest k for which fewer than k of `count` fair coins show heads
     with a probability of at most `tail`.

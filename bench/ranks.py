@@ -1,6 +1,6 @@
 """Ranks without a job: real recorders and rings on the fake backend.
 
-One warm parent forks them, so that sixty-four start in seconds. Run as a program:
+One warm parent forks them, so 64 start in seconds. Run it as a program:
 
     python -m bench.ranks RATE RANKS_PER_FOLDER FOLDER [FOLDER ...]
 """
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _be_rank(rank: int, world: int, folder: str, rate: float) -> None:
-    """Fills the ring, then issues `rate` ops a second; at 0 it stops."""
+    """Fills the ring, then issues `rate` ops a second; none if that is 0."""
     os.environ |= {
         "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "RANK": str(rank), "WORLD_SIZE": str(world),
         "LOCAL_RANK": str(rank), "MASTER_ADDR": "bench", "MASTER_PORT": "29500",

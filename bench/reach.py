@@ -1,7 +1,7 @@
-"""Hosts that are reached by ssh only: seconds to the first frame with all ranks.
+"""Seconds to the first frame with all ranks, on hosts that are reached only by ssh.
 
-All are this machine, with a folder of rings for each, and one sshd of this user: so all far Pythons
-share its cores, which those of real hosts do not.
+All hosts are this machine, with a folder of rings each, and one sshd of this user. So all remote
+Pythons share its cores; those of real hosts do not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """A host whose rings lie in a folder of its own."""
+    """A host with its rings in a folder of its own."""
 
     name: str
     folder: Path
@@ -52,7 +52,7 @@ class _Host:
 
 @dataclass(frozen=True, slots=True)
 class _Through:
-    """The same hosts, behind one on the way."""
+    """The same hosts, behind one hop."""
 
     hosts: tuple[_Host, ...]
     name: str = "way"
@@ -73,13 +73,13 @@ def main() -> None:
     if not Path(SSHD).exists():
         print("reach: not measured, sshd is not installed")
         return
-    # They are one place, which would be shown once.
+    # To frtop they are one place, which it would show once.
     with _sshd(), mock.patch.object(connections, "_place", return_value=None):
         for count in COUNTS:
             direct, through = (_first_full_frame(count, through=one) for one in (False, True))
             print(
                 f"{count} hosts over ssh, to the first frame with all ranks: {direct:.1f} s;"
-                f" through one on the way: {through:.1f} s"
+                f" through one hop: {through:.1f} s"
             )
 
 
@@ -100,7 +100,7 @@ def _first_full_frame(count: int, *, through: bool) -> float:
 
 @contextmanager
 def _sshd() -> Iterator[None]:
-    """An sshd of this user, and `FRTOP_SSH` that reaches it by any name."""
+    """Runs an sshd of this user, with an `FRTOP_SSH` that reaches it by any name."""
     folder = Path(tempfile.mkdtemp(prefix="frtop-bench-"))
     for name in ("host", "id"):
         subprocess.run(

@@ -29,20 +29,20 @@ WORLDS: Final = (8, 64, 1024)
 
 MANY: Final = 1_000_000
 SHAPES: Final = 3000
-"""More than the recorder keeps keys for, so that each op has a new one."""
+"""More shapes than the recorder keeps keys for, so each op has a new key."""
 Blocks = dict[str, dict[str, list[list[float]]]]
 """By state of the recorder and op: median, p99 and p99.9 of each block, in µs."""
 
 
 def main() -> None:
-    """Prints median and p99 per op in µs, and the difference to the bare op."""
+    """Prints median and p99 per op in µs, and the difference from the bare op."""
     pooled: Blocks = {}
     for _ in range(ROUNDS):
         for world, mode in itertools.product(WORLDS, ("bare", "with")):
             for state, ops in _child(mode, world).items():
                 for op, blocks in ops.items():
                     pooled.setdefault(state, {}).setdefault(op, []).extend(blocks)
-    print(f"recorder, µs per op, fake backend, of 8 ranks or as said (budget {BUDGET_US:+.0f})")
+    print(f"recorder, µs per op, fake backend, 8 ranks or as shown (budget {BUDGET_US:+.0f})")
     titles = ("bare", "off", "on", "added", "p99", "added", "p99.9", "added")
     print(f"{'op':<36}{''.join(f'{title:>8}' for title in titles)}")
     for op in pooled["bare"]:
@@ -111,7 +111,7 @@ def _ops(dist: Any) -> dict[str, Callable[[], object]]:
 
 
 def _deep_in_a_function(op: Callable[[], object]) -> Callable[[], object]:
-    """Returns a function that calls an op in its last line, after many that it does not run.
+    """Returns a function that calls an op in its last line, after many lines that it does not run.
 
     To find the line of a call, Python walks through all lines before it.
     """
@@ -124,7 +124,7 @@ def _deep_in_a_function(op: Callable[[], object]) -> Callable[[], object]:
 
 
 def _varying(dist: Any, world: int) -> dict[str, Callable[[], object]]:
-    """Ops that have another shape, or other splits, each time; and the same without."""
+    """Ops whose shapes or splits differ each time, and the same ops with constant ones."""
     import torch  # noqa: PLC0415
 
     table = random.Random(1)
@@ -145,7 +145,7 @@ def _varying(dist: Any, world: int) -> dict[str, Callable[[], object]]:
 
 
 def _memory(dist: Any) -> float:
-    """MB that the process grows by while it issues many ops, after it has issued some."""
+    """The MB by which the process grows while it issues many ops, after it has issued some."""
     import torch  # noqa: PLC0415
 
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415

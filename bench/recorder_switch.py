@@ -1,7 +1,7 @@
-"""The recorder in and out of one process, so that the two are compared side by side.
+"""Installs and removes the recorder within one process, to compare the two side by side.
 
-What is out is out: a kernel that is only switched off still costs most of what it costs when it is
-on, since torch turns the op's arguments into Python objects for it.
+It is removed, not switched off: a kernel that is off still costs most of what it costs when it is
+on, because torch turns the op's arguments into Python objects for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from frtop_probe.recorder.process.lifecycle import lifecycle
 
 
 class RecorderSwitch:
-    """Only for moments in which no thread issues ops: kernels must not go beneath one."""
+    """Use it only while no thread issues ops: a kernel must not vanish under a running op."""
 
     def __init__(self, torch: ModuleType) -> None:
         """Starts the recorder. The default group must exist."""
@@ -24,7 +24,7 @@ class RecorderSwitch:
         self._torch = torch
 
     def set(self, on: bool) -> None:
-        """Installs kernels and wrappers and starts the thread, or the other way round."""
+        """Installs kernels and wrappers and starts the thread, or undoes all that."""
         recorder = self._recorder
         if on and recorder.hook is None:
             recorder.hook = Hook(recorder, recorder.signatures, self._torch)
@@ -35,5 +35,5 @@ class RecorderSwitch:
             recorder.hook = None
 
     def issued(self) -> int:
-        """Returns how many ops were recorded so far."""
+        """Returns how many ops have been recorded so far."""
         return sum(group.number + group.p2p for group in self._recorder.groups.known.values())

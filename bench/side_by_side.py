@@ -1,8 +1,8 @@
-"""What it costs to look inside of steps: frtop at each level, beside what people use today.
+"""What it costs to look inside steps: frtop at each level, beside what people use today.
 
-One job for each way, two ranks on gloo. In it blocks of steps without anything and with that way
-alternate, so that both see the same machine: medians of the differences of pairs. What is told for
-it differs, see docs/in-a-job.md.
+Each way has a job of two ranks on gloo. Blocks of steps without anything and with that way
+alternate, so both see the same machine; medians of the differences of pairs count. The ways do not
+show the same: see docs/in-a-job.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIN_PAIRS: Final = 10
 MAX_PAIRS: Final = 100
 MEASURE_S: Final = 6.0
 STEPS: Final = 4
-"""Of a block."""
+"""Steps of a block."""
 WARM_STEPS: Final = 2
 LAYERS: Final = 4
 WIDTH: Final = 256
@@ -79,7 +79,7 @@ class Tools:
 
     @contextlib.contextmanager
     def debug_level(self, level: Any) -> Iterator[None]:
-        """Torch's debug level within."""
+        """Sets torch's debug level within the context."""
         before = self.dist.get_debug_level()
         self.dist.set_debug_level(level)
         try:
@@ -121,7 +121,7 @@ def _numbers(tools: Tools) -> Iterator[None]:
 
 
 def _wrapper(tools: Tools) -> contextlib.AbstractContextManager[object]:
-    """What is written by hand to see where ranks differ: waits for each op and prints its mean."""
+    """What people write by hand to see where ranks differ: wait for each op, print its mean."""
     from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415
     from torch.utils._pytree import tree_leaves  # noqa: PLC0415
 
@@ -177,13 +177,13 @@ _ENTERED: Final[dict[str, Way]] = {
     DETAIL: _detail,
 }
 OF_A_STEP: Final = frozenset({"CommDebugMode"})
-"""Ways that see one step and are entered anew for the next."""
+"""Ways that see a single step, and are entered again for the next."""
 WAYS: Final[dict[str, dict[str, str]]] = {
     **{way: {} for way in _ENTERED},
     "frtop, modules": {"FRTOP_MODULES": "1"},
     DETAIL: {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"},
 }
-"""With the variables of the environment that they need."""
+"""Each way, with the environment variables that it needs."""
 
 
 def measure(kind: str, way: str) -> Measured:
@@ -201,7 +201,7 @@ def measure(kind: str, way: str) -> Measured:
     took: dict[bool, list[float]] = {True: [], False: []}
     began = time.monotonic()
     for pair in range(-1, MAX_PAIRS):
-        first = bool(pair % 2)  # the first of a pair has what the last block left behind
+        first = bool(pair % 2)  # the first of a pair inherits what the last block left behind
         for on in (first, not first):
             entered = _ENTERED[way](tools) if on else contextlib.nullcontext()
             dist.barrier()  # no rank issues ops while another one changes over
@@ -278,7 +278,7 @@ def _maker(kind: str, tools: Tools, group: Any) -> Step:
 
 
 def _block(step: Step, entered: Entered | None) -> float:
-    """Returns the wall time of the median step, in ms; each may be entered by itself."""
+    """Returns the wall time of the median step, in ms; `entered` is entered for each step."""
     times = []
     for number in range(WARM_STEPS + STEPS):
         began = time.perf_counter()

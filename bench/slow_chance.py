@@ -1,8 +1,8 @@
 """How often chance accuses a rank of a simulated job, and how soon a slow one is found.
 
-Jobs without a straggler are looked at every 5 s for some minutes, as by a screen. The levels of the
-diagnosis are too low to be counted, so its test is made at levels a thousand times as high: if no
-more looks accuse somebody than these allow, the true ones hold as well.
+Jobs without a straggler are looked at every 5 s for some minutes, as a screen does. Accusations at
+the levels of the diagnosis are too rare to count, so it is tested at levels a thousand times as
+high: if no more looks accuse a rank than these allow, the true levels hold as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FACTOR: Final = 1e3
 LOOKS: Final = 24
 LONGEST_S: Final = 600.0
 Work = Callable[[random.Random, int], Sequence[float]]
-"""Of one step, by how much of it each rank is late; drawn for so many ranks."""
+"""Draws, for this many ranks, by how much of one step each is late."""
 
 
 def gaussian(noise: float) -> Work:
@@ -42,7 +42,7 @@ def exponential(dice: random.Random, ranks: int) -> Sequence[float]:
 
 
 def moving(steps: int) -> Callable[[], Work]:
-    """Imbalance: one rank has a step more, for about so many steps; then another one."""
+    """Imbalance: one rank works a step longer, for about `steps` steps; then another rank does."""
 
     def begin() -> Work:
         hot = [0]
@@ -58,7 +58,7 @@ def moving(steps: int) -> Callable[[], Work]:
 
 
 class Simulated(NamedTuple):
-    """Ranks that reduce once in a step of `step_s`; `late` of it are one rank's, in each step."""
+    """Ranks that reduce once per step of `step_s`; one of them is late by `late` of each step."""
 
     ranks: int
     step_s: float
@@ -68,7 +68,7 @@ class Simulated(NamedTuple):
 
 
 def looks(job: Simulated, most: int) -> Iterator[JobStatistics]:
-    """What agents tell in one look after the other."""
+    """What agents report in one look after another."""
     dice, now, number = random.Random(job.seed), 10_000.0, 0
     window_s = WINDOW_S if WINDOW_S / job.step_s > FEW_OPS else LONG_WINDOW_S
     slices = round(window_s / LOOK_S)
@@ -101,7 +101,7 @@ def looks(job: Simulated, most: int) -> Iterator[JobStatistics]:
 
 
 def accused(job: Simulated) -> Mapping[bool, int]:
-    """In how many looks somebody is found beyond doubt (True), and suspected."""
+    """In how many looks a rank is found beyond doubt (True), and in how many suspected."""
     found = {True: 0, False: 0}
     for statistics in looks(job, LOOKS):
         group = statistics.groups[0]
@@ -112,7 +112,7 @@ def accused(job: Simulated) -> Mapping[bool, int]:
 
 
 def found_after_s(job: Simulated) -> tuple[float, float]:
-    """After how many seconds the late one is suspected, and when that is sure; -1: never."""
+    """After how many seconds the late rank is suspected, and when that is sure; -1: never."""
     times = {False: -1.0, True: -1.0}
     for look, statistics in enumerate(looks(job, round(LONGEST_S / LOOK_S)), 1):
         group = statistics.groups[0]

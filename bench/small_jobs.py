@@ -1,7 +1,7 @@
 """Jobs of two ranks that come and go: real recorders and rings, gloo.
 
-One warm parent forks them. Run as a program, with commands on standard input, each answered by
-`done`: `start FIRST COUNT`, `end FIRST COUNT`.
+One warm parent forks them. Run it as a program, with the commands `start FIRST COUNT` and
+`end FIRST COUNT` on standard input; it answers each with `done`.
 
     python -m bench.small_jobs FOLDER RATE
 """
@@ -21,7 +21,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    """Starts and ends jobs as it is told; all end with it."""
+    """Starts and ends jobs on command; all end with this program."""
     folder, rate = sys.argv[1], float(sys.argv[2])
     import torch.distributed  # noqa: F401, PLC0415 - once for all of them
 

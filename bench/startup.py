@@ -17,9 +17,9 @@ ROUNDS: Final = 40
 
 
 def main() -> None:
-    """Start to exit, alternating plain and prepared, medians in ms."""
+    """Prints medians from start to exit in ms; plain and prepared starts alternate."""
     with tempfile.TemporaryDirectory() as cache:
-        # Bytecode as for an installed frtop: a read-only checkout has none.
+        # An installed frtop has bytecode; a read-only checkout has none.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = cache
         _measure()

@@ -1,4 +1,4 @@
-"""How right skew, transfer and bandwidth are, beside what the ranks of a job on gloo measure."""
+"""The accuracy of skew, transfer and bandwidth, compared with what ranks on gloo measure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ BUDGET_MS: Final = 1.0
 GROUP: Final = wire.Group(1, "0", "default_pg", "gloo", f"0-{RANKS - 1}")
 
 Truth = dict[str, list[list[int]]]
-"""By kind, of each op when this rank called it, and when its call returned."""
+"""By kind: when this rank called each op, and when the call returned."""
 
 
 def measure() -> dict[str, Any]:
-    """Runs in a rank: ops of known size after sleeps of known length."""
+    """Runs in a rank: issues ops of known size after sleeps of known length."""
     import torch  # noqa: PLC0415 - only the ranks need torch
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ def measure() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints by how much figures differ from what the ranks saw themselves."""
+    """Prints how much frtop's figures differ from what the ranks measured."""
     from frtop_tui.statistics.answers import RankAnswer  # noqa: PLC0415
     from frtop_tui.statistics.bandwidth import bus_factor  # noqa: PLC0415
     from frtop_tui.statistics.merger import StatisticsMerger  # noqa: PLC0415

@@ -24,7 +24,7 @@ RATE: Final = 1000.0
 SECONDS: Final = 25.0
 SLICES: Final = 12
 LINES: Final = 12
-"""Rows of each rank and group."""
+"""Rows for each rank and group."""
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def _agent() -> None:
             print(f"agent, {RANKS} ranks at {rate:,.0f} ops/s each: {idle:.1f} % of a core without")
             for calls, budget in ((False, 1), (True, 4)):
                 source.want_statistics(StatisticsWanted(calls=calls), whom="bench")
-                time.sleep(6)  # the first look asks for all that rings have
+                time.sleep(6)  # the first look asks for everything in the rings
                 what = "rows of calls, too" if calls else "samples and steps every 5 s"
                 print(f"  {what:<28}{_share(agent) - idle:+6.2f} % of a core   (budget {budget})")
         finally:
@@ -124,7 +124,7 @@ def _groups(rank: int, ranks: int) -> dict[int, wire.Group]:
 
 
 def _told(number: int, samples: int) -> wire.RankStatistics:
-    """What each rank tells of a slice with 2,000 ops of each group."""
+    """What each rank reports of a slice with 2,000 ops of each group."""
     histogram = tuple((150 + n, 3) for n in range(20))
     calls = tuple(
         wire.CallStatistics("all_reduce", group, 1, line, count=60, bytes=10**9, timed=60,

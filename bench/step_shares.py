@@ -1,9 +1,9 @@
-"""How right the shares of a step are, beside torch.profiler on the same steps: DDP and FSDP2.
+"""The accuracy of the shares of a step, compared with torch.profiler: DDP and FSDP2.
 
-The profiler's phases are labels of the program around its forward and backward, and those that
-torch gives to fetches and optimizers. Its exposed communication is the time in which gloo works on
-an op and the thread that trains runs no operator (least), or until that thread begins the next
-thing after it (most: it has to get a core again). frtop tells two bounds of its own.
+The profiler's phases are the program's labels around its forward and backward, and torch's labels
+of fetches and optimizers. Its exposed communication is the time in which gloo works on an op while
+the training thread runs no operator (`least`), or until that thread begins the next thing (`most`:
+it has to get a core again). frtop reports two bounds of its own.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ PHASES: Final = ("data", "forward", "backward", "optimizer", "rest")
 ENDS: Final = ("least", "most")
 Interval = tuple[int, int]
 Shares = dict[str, float]
-"""By phase, of one step; `least` and `most` of exposed communication, a part of the others."""
+"""The shares of one step by phase; `least` and `most` bound exposed communication, within those."""
 
 
 # -- a rank
 
 
 def measure(kind: str) -> dict[str, Any]:
-    """Runs one rank; returns what the profiler saw of each step, and what the ring holds."""
+    """Runs one rank; returns what the profiler saw of each step, and what the ring has."""
     import torch  # noqa: PLC0415 - only the ranks need torch
     import torch.distributed as dist  # noqa: PLC0415
     from torch.profiler import ProfilerActivity, profile, record_function  # noqa: PLC0415
@@ -101,7 +101,7 @@ def _model(torch: Any, kind: str) -> Any:
 
 
 def _told(lifecycle: Any) -> str:
-    """What the agent would tell of this rank's steps."""
+    """What the agent would report of this rank's steps."""
     from frtop_probe.agent.ring_rank import RingRank  # noqa: PLC0415
     from frtop_probe.agent.statistics_requests import ring_statistics  # noqa: PLC0415
     from frtop_probe.ring.reader import Ring  # noqa: PLC0415
@@ -122,7 +122,7 @@ def _told(lifecycle: Any) -> str:
 
 
 def _truth(events: Iterable[Any]) -> list[Shares]:
-    """The shares of each step by the profiler's events."""
+    """The shares of each step, by the profiler's events."""
     named: dict[str, list[Interval]] = {name: [] for name in (*PHASES, "gloo", "operators")}
     known = list(events)
     (thread,) = {event.thread for event in known if event.name == "the backward"}
@@ -178,9 +178,9 @@ def _phase(name: str) -> str:
 
 
 def main() -> None:
-    """Prints by how many points of a share frtop's figures differ from the profiler's."""
+    """Prints by how many percentage points frtop's shares differ from the profiler's."""
     print(f"shares of a step, frtop beside torch.profiler: {STEPS} steps of {RANKS} ranks on gloo, "
-          f"points of a share (budget {BUDGET_POINTS})")  # fmt: skip
+          f"percentage points (budget {BUDGET_POINTS})")  # fmt: skip
     print(f"{'step':<7}{'share':<16}{'profiler':>9}{'frtop':>9}{'off: median':>13}{'worst':>8}")
     for kind in ("ddp", "fsdp2"):
         printed = gloo_job.run(
@@ -210,7 +210,7 @@ def _row(kind: str, name: str, pairs: Sequence[tuple[Shares, Shares]], off: list
 
 
 def _pairs(rank: dict[str, Any]) -> list[tuple[Shares, Shares]]:
-    """The shares of each step by the profiler and by frtop."""
+    """The shares of each step, by the profiler and by frtop."""
     from frtop_tui.statistics.answers import RankAnswer  # noqa: PLC0415
 
     told = wire.decode_response(base64.b64decode(rank["told"]))

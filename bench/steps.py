@@ -1,8 +1,8 @@
 """The cost of the recorder per training step: DDP, FSDP2 and tensor parallel on gloo, two ranks.
 
-First the same steps twice from the same start, without and with the recorder: losses and
-parameters must be equal bit by bit. Then pairs of blocks, without and with it, inside one process,
-because two runs differ by more than a percent anyway. All ranks change over at the same step.
+First, the same steps run twice from the same start, without and with the recorder: losses and
+parameters must be equal bit by bit. Then pairs of blocks run without and with it inside one
+process, because two runs differ by more than a percent anyway. All ranks switch at the same step.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ KINDS: Final = ("ddp", "fsdp", "tensor_parallel")
 MAX_PAIRS: Final = 200
 MEASURE_S: Final = 25.0
 STEPS: Final = 4
-"""Of a block."""
+"""Steps of a block."""
 EQUAL_STEPS: Final = 5
 WARM_STEPS: Final = 2
-"""After each change: the kernels are new, and the ranks come together again."""
+"""Steps after each switch: the kernels are new, and the ranks come together again."""
 BUDGET_PERCENT: Final = 0.3
 
 
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def row(on_ms: list[float], off_ms: list[float], ops: float) -> str:
-    """Returns what pairs of blocks say, in columns."""
+    """Returns a row of the figures of pairs of blocks."""
     without = statistics.median(off_ms)
     added = median_interval(differences(on_ms, off_ms))
     percent = added.scaled(100 / without)
@@ -93,7 +93,7 @@ def measure(kind: str) -> Measured:
     ops: list[float] = []
     began = time.monotonic()
     for pair in range(-1, MAX_PAIRS):
-        first = bool(pair % 2)  # the first of a pair has what the last block left behind
+        first = bool(pair % 2)  # the first of a pair inherits what the last block left behind
         for on in (first, not first):
             before = switch.issued()
             found = _block(switch, step, on=on)
@@ -114,7 +114,7 @@ def measure(kind: str) -> Measured:
 
 
 def _trained(switch: Any, make: Any, here: Any, *, on: bool) -> str:
-    """Trains from the start; returns losses and parameters, bit by bit."""
+    """Trains from the start; returns losses and parameters, exact to the bit."""
     switch.set(on)
     step, digest = make(here)
     losses = [float(step()).hex() for _ in range(EQUAL_STEPS)]

@@ -1,8 +1,8 @@
-"""The round trip to the job's store in `init_process_group`: all ranks of a job, at one key.
+"""The round trip to the job's store in `init_process_group`, with all ranks of a job at one key.
 
 The ranks ask at the same time, right after torch's own barrier over the same store has let them go.
-A real TCPStore serves as many real connections as one machine holds; the cost of a request on the
-server's one thread then tells what a larger job waits. Beside it: that barrier itself.
+A real TCPStore serves as many real connections as one machine holds. The cost of a request on the
+server's single thread shows how long a larger job would wait. The barrier is timed as well.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAMES: Final = {"nonce": "ours", "barrier": "torch's barrier"}
 
 
 class _Job:
-    """A server, and processes with connections: each connection asks from a thread of its own."""
+    """A server, and processes with connections, each of which asks from a thread of its own."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
@@ -147,7 +147,7 @@ def _nonce(store: Any, number: str, _: int) -> None:
 
 
 def _barrier(store: Any, number: str, ranks: int) -> None:
-    """As torch's `_store_based_barrier`: one counter, and a key that the last rank sets."""
+    """Like torch's `_store_based_barrier`: one counter, and a key that the last rank sets."""
     if store.add(f"barrier{number}", 1) == ranks:
         store.set(f"barrier{number}:last", "1")
     store.wait([f"barrier{number}:last"])

@@ -59,7 +59,7 @@ def train(recorder: str) -> int:
 
 
 def _states_made() -> int:
-    """The number of thread states made so far: the id of a new one."""
+    """The number of thread states made so far, which is the id of a new one."""
     api = ctypes.pythonapi
     api.PyInterpreterState_Get.restype = ctypes.c_void_p
     api.PyThreadState_New.restype = ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""Jobs that nobody prepared: seconds to a verdict, what following costs, what the job feels."""
+"""Unprepared jobs: seconds to a verdict, what following costs, and how the job suffers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ RATE: Final = 1000.0
 SETTLE_S: Final = 10.0
 COST_S: Final = 30.0
 BLOCKS: Final = 6
-"""Pairs of a block with frtop and one without."""
+"""Pairs of blocks, one with frtop and one without."""
 BLOCK_S: Final = 15.0
 
 
 def main() -> None:
-    """Prints all of it."""
+    """Prints all measurements."""
     verdict()
     cost()
     step_time()
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def verdict() -> None:
-    """Seconds from the start of `frtop diagnose` on a hung job, no agent running before."""
+    """Prints the seconds from the start of `frtop diagnose` on a hung job without an agent."""
     suspects, confirmations, commands = [], [], []
     with UnpreparedJob(HUNG_RANKS, "hang") as job:
         for _ in range(REPEATS):
@@ -68,7 +68,7 @@ def verdict() -> None:
 
 
 def cost() -> None:
-    """CPU and memory of the agent and its child while a screen follows a healthy job."""
+    """Prints CPU and memory of the agent and its child while a screen follows a healthy job."""
     with UnpreparedJob(RANKS, str(RATE)) as job, Following(job) as following:
         time.sleep(SETTLE_S)
         agent = psutil.Process(following.agent)
@@ -91,9 +91,9 @@ def cost() -> None:
 
 
 def step_time() -> None:
-    """Steps of a job with frtop following and without, in alternating blocks.
+    """Compares steps of a job that frtop follows, and of one without, in alternating blocks.
 
-    The ranks do not pause here, so that whatever takes time from them shows.
+    The ranks do not pause here, so whatever takes time from them shows.
     """
     ratios = []
     with UnpreparedJob(RANKS, "0") as job:

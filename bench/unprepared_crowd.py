@@ -1,7 +1,8 @@
 """Jobs that come and go: waves of forked gloo ranks, each with a full Flight Recorder.
 
-Run as a program: `-m bench.unprepared_crowd FOLDER WAVES RANKS SECONDS`. Each wave is a job of its
-own. Its ranks issue more ops than torch records, and stay for some seconds. torch is imported once.
+Run it as a program: `-m bench.unprepared_crowd FOLDER WAVES RANKS SECONDS`. Each wave is a job of
+its own. Its ranks issue more ops than torch records, and stay for some seconds. torch is imported
+only once.
 """
 
 from __future__ import annotations

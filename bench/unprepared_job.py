@@ -80,7 +80,7 @@ class UnpreparedJob:
 
 
 class Following:
-    """A screen's source on a job; with it, the agent ends."""
+    """A screen's source on a job; the agent ends with it."""
 
     def __init__(self, job: UnpreparedJob) -> None:
         self._job = job
@@ -100,7 +100,7 @@ class Following:
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Waits for what is about to come."""
+    """Waits for a condition that is about to hold."""
     end = time.monotonic() + START_S
     while not condition():
         assert time.monotonic() < end, "it does not come up"

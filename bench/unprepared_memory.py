@@ -23,7 +23,7 @@ AFTER_S: Final = 20.0
 
 
 def main() -> None:
-    """Prints what is resident before, at most, and after."""
+    """Prints the resident memory before, at its peak, and after."""
     with UnpreparedJob(RANKS, str(RATE)) as job, Following(job) as following:
         agent = psutil.Process(following.agent)
         alone = _highest(agent, time.monotonic() + SETTLE_S)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _highest(agent: psutil.Process, end: float) -> tuple[float, float]:
-    """Most that was resident until `end` (monotonic), MB: the agent, and all its children."""
+    """The peak of resident MB until `end` (monotonic): of the agent, and of all its children."""
     own = children = 0.0
     while time.monotonic() < end:
         own = max(own, _mb([agent]))

@@ -1,12 +1,12 @@
 """A rank of a job that nobody prepared, on gloo.
 
-Run as a program, under torchrun:
+Run it as a program, under torchrun:
 
     -m bench.unprepared_rank FOLDER hang|RATE
 
 `hang`: rank 1 sleeps, and the others wait for it. Otherwise each rank issues RATE ops a second, in
-a group of its own, because eight ranks on few cores could not exchange as many. Every hundredth
-waits for all ranks; rank 0 counts those in a file.
+a group of its own, because eight ranks on few cores could not exchange that many. Every hundredth
+op waits for all ranks; rank 0 counts those in a file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cost of recording modules: a call of a module, and an op. Of whole steps: `side_by_side`.
+"""The cost of recording modules, per module call and per op; for whole steps see `side_by_side`.
 
 Processes without the recorder, with it, and with it and modules alternate. The fastest block
 counts, because other load on the machine only adds time.
@@ -19,7 +19,7 @@ BLOCKS: Final = 8
 CALLS: Final = 1000
 MODES: Final = ("bare", "with", "modules")
 BUDGET_US: Final = 5.0
-"""Of a call of a module."""
+"""The budget of a module call."""
 ONE: Final = (
     "call of a module",
     "call of a module with a hook of its own",

@@ -1,8 +1,8 @@
 """The cost of `frtop profile`: a step before, while and after torch's profiler runs in a rank.
 
-One process that has the recorder trains 12 layers. Blocks without an order, with one and after it
-alternate within the process, so that all see the same machine; medians of steps count. The rank
-is asked on its own socket, as an agent does.
+One process with the recorder trains 12 layers. Blocks before, during and after an order alternate
+within the process, so all see the same machine; medians of steps count. The order goes to the
+rank's own socket, as from an agent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAYS: Final[dict[str, dict[str, bool]]] = {
 
 
 def main() -> None:
-    """Prints medians of a step in ms, and what a rank stands still for."""
+    """Prints medians of a step in ms, and for how long a rank stands still."""
     print("torch's profiler on request, one process: ms a step (medians), memory in MB")
     print(f"{'way':<18}{'before':>9}{'while':>9}{'after':>9}{'events':>9}{'stands':>9}"
           f"{'us/event':>9}{'file MB':>9}{'memory':>9}")  # fmt: skip

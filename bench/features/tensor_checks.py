@@ -1,7 +1,7 @@
-"""The cost of sampled numbers: what an op waits for, and what is counted beside it, per MiB.
+"""The cost of sampled numbers: what an op waits for, and what is computed beside it, per MiB.
 
-One process with a gloo group of its own: an all_reduce of one rank copies nothing over a network,
-so what is added is ours. The fastest block counts, because other load only adds time.
+There is one process with a gloo group of its own. An all_reduce of one rank copies nothing over a
+network, so the added time is ours. The fastest block counts, because other load only adds time.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from bench.gloo_job import run
 SIZES_MIB: Final = (0.001, 1.0, 8.0, 25.0)
 BLOCKS: Final = 7
 BYTES: Final = 50 * 2**20
-"""Of the tensors of one block, about: less than the buffer holds, so that nothing is left out."""
+"""About what the tensors of one block take: less than the buffer, so nothing is left out."""
 
 
 def main() -> None:
     """Prints µs per op without and with samples, and what a MiB costs in both threads."""
     found = _child()
-    print("numbers: an all_reduce of one rank, µs; of its input and its result a sample each")
+    print("numbers: an all_reduce of one rank, µs; its input and its result are sampled")
     print(f"{'MiB':>8}{'off':>10}{'on':>10}{'added':>10}{'µs/MiB':>10}{'counted, µs/MiB':>18}")
     for size, one in found.items():
         mib = 2 * float(size)
         added = one["on"] - one["off"]
         print(f"{float(size):>8.3g}{one['off']:>10.1f}{one['on']:>10.1f}{added:>+10.1f}"
               f"{added / mib:>10.0f}{one['counted'] / mib:>18.0f}")  # fmt: skip
-    print("the copy is in the thread that waits for the op; counting in one of low priority")
+    print("the thread that waits for the op copies; a thread of low priority counts")
 
 
 def _child() -> dict[str, dict[str, float]]:
@@ -78,7 +78,7 @@ def _block(dist: Any, tensor: Any, ops: int) -> float:
 
 
 def _counting(numbers: Any, torch: Any, tensor: Any) -> float:
-    """CPU time of counting one op's two samples."""
+    """CPU time, in µs, of counting one op's two samples."""
     from frtop_probe.features.tensor_checks.in_rank.stats import SampleStats  # noqa: PLC0415
 
     data = memoryview(bytearray(tensor.numpy().tobytes()))

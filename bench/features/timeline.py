@@ -1,4 +1,4 @@
-"""The timeline and queues side by side of 64 ranks with 8,192 ops each: to open, and to paint."""
+"""The time to open and to paint the timeline and side-by-side queues: 64 ranks, 8,192 ops each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ACTIONS: Final = (
     *("zoom(1)",) * 8,
 )
 TURNS: Final = 40
-"""Of the event loop: messages go from the app to its widgets, and back."""
+"""Turns of the event loop: messages go from the app to its widgets, and back."""
 
 
 def main() -> None:
@@ -103,7 +103,7 @@ def _ms(cpu: float, wall: float) -> str:
 
 
 def _history(rank: int) -> wire.History:
-    """Ops of two groups, of which all ranks issue those of the first at about the same time."""
+    """Ops of two groups; all ranks issue those of the first group at about the same time."""
     random_ = random.Random(rank)
     signatures = tuple(map(wire.Signature, ("all_reduce", "all_gather", "reduce_scatter")))
     site = wire.Site("/src/train.py", 9, "train")

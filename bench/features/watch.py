@@ -1,4 +1,4 @@
-"""One `frtop watch` of many jobs on one host, and of jobs that come and go."""
+"""The cost of one `frtop watch` for many jobs on one host, and for jobs that come and go."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_S: Final = 300.0
 
 
 def main() -> None:
-    """CPU, memory, threads and descriptors of the watcher and of its agent."""
+    """Prints CPU, memory, threads and descriptors of the watcher and of its agent."""
     print(f"`frtop watch` of jobs of 2 ranks on one host, {SECONDS:.0f} s each")
     with Watched() as watched:
         started = 0
@@ -96,24 +96,24 @@ class Watched:
         return [json.loads(line) for line in self._out.read_bytes().splitlines()]
 
     def count(self, event: str) -> int:
-        """How many jobs a kind of line was said of."""
+        """How many jobs have had a line of this kind."""
         return sum(one["event"] == event for one in self._lines())
 
     def left_out(self) -> int:
-        """Jobs that are too many."""
+        """How many jobs are beyond the watcher's limit."""
         said = [str(one.get("problem", "")) for one in self._lines() if one["event"] == "trouble"]
         words = [text.split()[0] for text in said if "are not watched" in text]
         return int(words[-1]) if words else 0
 
     def wait(self, event: str, count: int) -> None:
-        """Until that was said of so many jobs, or that they are too many."""
+        """Waits until `count` jobs have had such a line, or are beyond the limit."""
         until = time.monotonic() + PATIENCE_S
         while self.count(event) + self.left_out() < count:
             assert time.monotonic() < until, self._out.read_text()[-2000:]
             time.sleep(0.2)
 
     def print_cost(self, title: str) -> None:
-        """What both take in `SECONDS`."""
+        """Prints what both cost in `SECONDS`."""
         both = self._both()
         before, begin = [_cpu_s(one) for _, one in both], time.monotonic()
         time.sleep(SECONDS)
@@ -123,7 +123,7 @@ class Watched:
                   f" of a core, {_state(one)}", flush=True)  # fmt: skip
 
     def print_state(self, title: str) -> None:
-        """What both hold now."""
+        """Prints what both hold now."""
         for name, one in self._both():
             print(f"  {title:>18}  {name:8} {_state(one)}, {_cpu_s(one):.1f} s of CPU so far",
                   flush=True)  # fmt: skip
@@ -134,7 +134,7 @@ class Watched:
         return [("watcher", psutil.Process(self._watcher.pid)), ("agent", psutil.Process(card.pid))]
 
     def stop(self) -> None:
-        """Ends the watcher as a service is ended; what it leaves."""
+        """Ends the watcher as a service manager would, and prints what it leaves."""
         self._watcher.terminate()
         status = self._watcher.wait(60)
         left = sum(one.is_file() for one in (self.folder / "state").rglob("*"))
