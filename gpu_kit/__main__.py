@@ -22,7 +22,7 @@ _CUDA: Final = "import torch; raise SystemExit(0 if torch.cuda.is_available() el
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0 when every check ran, whatever it found; 1 if not; 2 for a wrong command."""
+    """Returns 0 if every check ran, whatever it found; 1 if not; 2 for a wrong command."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["--one"]:
         return _one(words[1:])
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     within = options.within or (DRY_WITHIN_S if options.dry else WITHIN_S)
     until = time.monotonic() + within
     if not options.dry and (why := _no_gpu()):
-        print(f"{why}; --dry runs what can run without a GPU", file=sys.stderr)
+        print(f"{why}; --dry runs the checks that need none", file=sys.stderr)
         return 2
     session = Session(_root(), options.out, options.dry, until)
     session.run(checks, lambda text: print(text, flush=True))
@@ -61,7 +61,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _one(words: Sequence[str]) -> int:
-    """Runs one check in this process: the session's own use."""
+    """Runs one check in this process; only the session calls this."""
     from gpu_kit.checks.context import Context  # noqa: PLC0415
 
     module, folder, seconds, *rest = words
@@ -81,7 +81,7 @@ def _root() -> Path:
 
 
 def _no_gpu() -> str:
-    """Returns why there is no GPU for torch, "" if there is. In a process: CUDA may hang."""
+    """Returns why torch has no GPU, "" if it has one. It asks in a process, as CUDA may hang."""
     try:
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", _CUDA], timeout=60,
                               capture_output=True, check=False)  # fmt: skip
@@ -93,7 +93,7 @@ def _no_gpu() -> str:
 
 
 def _stopped(*_: object) -> None:
-    """Ends the kit, once: killing and writing take some seconds."""
+    """Ends the kit, but only once: killing and writing take some seconds."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(os.EX_TEMPFAIL)
 

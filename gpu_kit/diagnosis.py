@@ -1,4 +1,4 @@
-"""What `frtop diagnose --json` printed, compared with a truth of the zoo by the zoo's own rules."""
+"""Compares what `frtop diagnose --json` printed with the zoo's truth, by the zoo's own rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def outcome(case: Case, document: dict[str, Any]) -> dict[str, Any]:
-    """Returns `reached` (right, less exact, undecided or wrong), `reason`, and what was said."""
+    """Returns `reached` (right, less exact, undecided or wrong), `reason`, and the verdicts."""
     frame: Any = frame_of(document)
     wrong = outcomes.wrong_claim(case, frame)
     if wrong:

@@ -1,6 +1,6 @@
 """What ranks and checks saw, line by line, so that a kill loses nothing that was seen before.
 
-A fact is a JSON object in one line; its key `fact` says which kind it is.
+A fact is a JSON object on one line; its key `fact` is its kind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def say(fact: str, /, **values: Any) -> None:
 
 
 def read(path: Path) -> list[Fact]:
-    """Returns all whole lines of a file; none if there is no file."""
+    """Returns the facts in all complete lines of a file; none if there is no file."""
     try:
         with path.open("rb") as opened:
             lines = opened.read(MAX_BYTES).splitlines()

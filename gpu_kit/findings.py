@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from gpu_kit.points import POINTS
 
 Outcome = Literal["expected", "otherwise", "figure", "not run", "failed"]
-"""As expected; otherwise; a figure without an expectation; not run; the check itself failed."""
+"""As expected; not as expected; a figure without an expectation; not run; the check failed."""
 ON_A_GPU: Final[dict[Outcome, str]] = {
     "expected": "proven",
     "otherwise": "refuted",
@@ -24,12 +24,12 @@ WITHOUT: Final[dict[Outcome, str]] = {
     "not run": "not run here",
     "failed": "failed",
 }
-"""Without a GPU a check shows that it runs, and nothing about NCCL."""
+"""Without a GPU, a check shows only that it runs, and nothing about NCCL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One point: how it came out, in a sentence, with its figures."""
+    """The outcome of one point, a sentence about it, and its figures."""
 
     point: str
     outcome: Outcome
@@ -44,12 +44,12 @@ def missing(findings: Sequence[Finding], points: Iterable[str], why: str) -> lis
 
 
 def flat(text: str) -> str:
-    """Returns a text in one line."""
+    """Returns a text on one line."""
     return " ".join(text.split())
 
 
 def word(finding: Finding, *, dry: bool) -> str:
-    """Returns `proven` and the like; without a GPU nothing is ever proven."""
+    """Returns `proven` and the like; without a GPU, nothing is ever proven."""
     return (WITHOUT if dry else ON_A_GPU)[finding.outcome]
 
 

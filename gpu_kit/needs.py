@@ -1,6 +1,6 @@
-"""An environment for frtop itself, made of the kit's wheels: the job's Python stays as it is.
+"""Makes an environment for frtop from the kit's wheels; the job's Python stays as it is.
 
-It has to be a whole environment: the agent starts without the job's PYTHONPATH.
+It has to be a complete environment, because the agent starts without the job's PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INSTALL_S: Final = 90
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A Python that has frtop, where its modules are, and what is in the way ("" for nothing)."""
+    """A Python with frtop, the folder of its modules, and what is in the way ("" for nothing)."""
 
     python: str
     modules: Path | None
@@ -34,7 +34,7 @@ def frtop(*words: str) -> list[str]:
 
 
 def provide(root: Path, folder: Path) -> Environment:
-    """Makes an environment of `root/wheels` in `folder`; without wheels takes this Python."""
+    """Makes an environment from `root/wheels` in `folder`; without wheels, takes this Python."""
     problem = "no wheels beside the kit"
     if any((root / "wheels").glob("*.whl")):
         python, modules = folder / "bin" / "python", _modules(folder)
@@ -52,7 +52,7 @@ def _modules(folder: Path) -> Path:
 
 
 def _make(root: Path, folder: Path, modules: Path) -> str:
-    """Returns why it failed, "" if it did not."""
+    """Makes the environment; returns why that failed, "" if it did not."""
     wheels = sorted(map(str, (root / "wheels").glob("*.whl")))
     install = [
         sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
@@ -69,14 +69,14 @@ def _make(root: Path, folder: Path, modules: Path) -> str:
     if done.returncode:
         return (done.stderr or done.stdout).strip()[-500:]
     (modules / "frtop.pth").write_text(f"{root / 'probe'}\n{root / 'tui'}\n")
-    for program in (modules / "bin").iterdir():  # py-spy, which is looked for beside Python
+    for program in (modules / "bin").iterdir():  # py-spy: frtop looks for it beside Python
         if not (folder / "bin" / program.name).exists():
             shutil.copy2(program, folder / "bin" / program.name)
     return ""
 
 
 def _make_python(folder: Path) -> None:
-    """Makes a virtual environment as PEP 405 has it: the module `venv` is not on every machine."""
+    """Makes a virtual environment (PEP 405) by hand: not every machine has the module `venv`."""
     base = Path(sys.executable).resolve()
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(base)

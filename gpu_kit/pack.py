@@ -1,4 +1,4 @@
-"""Packs the kit: frtop's sources, the jobs, the wheels that the other machine lacks, one command.
+"""Packs the kit: frtop's sources, the jobs, the wheels that the other machine lacks, a command.
 
     make gpu-kit        # dist/gpu-kit and dist/gpu-kit.tar
 
@@ -42,19 +42,19 @@ sys.exit(main())
 
 
 def main() -> int:
-    """Returns 1 if the wheels cannot be had, or the kit is too large for the other machine."""
+    """Returns 1 if the wheels cannot be downloaded, or the kit is too large to bring along."""
     root = Path(__file__).resolve().parents[1]
     target = Path(sys.argv[1] if len(sys.argv) > 1 else root / "dist" / "gpu-kit")
     wheels = target.with_name(f".{target.name}-wheels")
     if problem := download(needed(root / "pyproject.toml"), wheels):
-        print(f"no wheels: {problem}\nthe package index has to be reachable", file=sys.stderr)
+        print(f"no wheels: {problem}\nis the package index reachable?", file=sys.stderr)
         return 1
     copy(root, target, wheels)
     archive = target.with_name(f"{target.name}.tar")
     with tarfile.open(archive, "w") as tar:
         tar.add(target, target.name)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
-    print(f"{target}: {size / 1e6:.1f} MB; {archive.name} is the same\n"
+    print(f"{target}: {size / 1e6:.1f} MB; {archive.name} has the same content\n"
           f"on the machine: python3 {target.name} --out RESULTS")  # fmt: skip
     if size > MAX_BYTES:
         print(f"more than {MAX_BYTES >> 20} MiB: too large to bring along", file=sys.stderr)
@@ -63,9 +63,9 @@ def main() -> int:
 
 
 def needed(pyproject: Path) -> list[str]:
-    """Returns what frtop depends on, and what its agent reads GPUs with.
+    """Returns what frtop depends on, and the package with which its agent reads GPUs.
 
-    The file has one requirement a line, with a comment.
+    The file has one requirement per line, with a comment.
     """
     inside, found = False, []
     for line in pyproject.read_text().splitlines():
@@ -79,7 +79,7 @@ def needed(pyproject: Path) -> list[str]:
 
 
 def download(requirements: list[str], wheels: Path) -> str:
-    """Downloads wheels of these and of their needs; returns why that failed, or ""."""
+    """Downloads wheels of these and of their dependencies; returns why that failed, or ""."""
     shutil.rmtree(wheels, ignore_errors=True)
     wheels.mkdir(parents=True)
     platforms = [word for name in PLATFORMS + OLD_PLATFORMS for word in ("--platform", name)]
@@ -93,7 +93,7 @@ def download(requirements: list[str], wheels: Path) -> str:
 
 
 def copy(root: Path, target: Path, wheels: Path) -> None:
-    """Makes the folder anew, with a manifest of what is in it."""
+    """Creates the folder, with a manifest of its content; an old one is removed first."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for source in SOURCES:

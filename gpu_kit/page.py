@@ -1,4 +1,4 @@
-"""Writes what a run of the kit showed into the table of docs/nccl.md, right or wrong.
+"""Writes what a run of the kit showed into the table of docs/nccl.md, whether right or wrong.
 
     python -m gpu_kit.page RESULTS/results.json
 
@@ -47,7 +47,7 @@ def main() -> int:
         return 2
     results = json.loads(Path(sys.argv[1]).read_text())
     if results["dry"]:
-        print("these results are of a run without a GPU: they prove nothing")
+        print("these results are from a run without a GPU: they prove nothing")
         return 1
     page = PAGE.read_text()
     PAGE.write_text(with_table(page, settled(results)))
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def settled(results: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Returns state and text of each point that a run has settled, with its versions."""
+    """Returns the state and text of each point that a run has settled, with its versions."""
     about = results["about"]
     run = (
         f"{about.get('date', '?')}, torch {about.get('torch', '?')}, NCCL {about.get('nccl', '?')}"
@@ -68,7 +68,7 @@ def settled(results: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def with_table(page: str, new: dict[str, tuple[str, str]]) -> str:
-    """Returns the page with its table renewed.
+    """Returns the page with its table updated.
 
     Raises:
         ValueError: the page has no markers.

@@ -1,4 +1,4 @@
-"""The points to be proven, and the checks that prove them, most important first."""
+"""The points to prove, and the checks that prove them, the most important first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MORE_FAULTS: Final = (
     "several/two_groups",
 )
 WAYS: Final = ("prepared", "unprepared")
-"""Nobody is there before an unprepared job dies: those programs run prepared only."""
+"""Nobody watches an unprepared job before it dies, so programs that die run prepared only."""
 
 
 def fault_point(name: str, way: str) -> str:
@@ -32,7 +32,7 @@ def fault_point(name: str, way: str) -> str:
 
 
 FRONT: Final = "device front"
-"""Judged by the first fault, prepared."""
+"""The first fault that runs prepared decides this point."""
 
 
 def _zoo(names: tuple[str, ...]) -> dict[str, str]:

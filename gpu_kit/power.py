@@ -1,7 +1,7 @@
 """Utilisation and power of the GPU, five times a second: what a spinning kernel looks like.
 
-Read as frtop's agent reads it, and judged by the rule that frtop's verdicts use. Run as a program
-it says a fact per sample, until it is killed: a read of NVML may hang.
+They are read as frtop's agent reads them, and judged by the rule of frtop's verdicts. Run as a
+program, it writes a fact per sample until it is killed: a read of NVML may hang.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIGURES: Final = ("percent", "watts", "mhz")
 
 
 def main() -> int:
-    """Returns 1 where NVML shows no GPU."""
+    """Returns 1 if NVML shows no GPU."""
     reader = NvmlReader()
     while True:
         reading = reader.read(processes=True)
@@ -45,9 +45,9 @@ def main() -> int:
 
 
 def phases(found: Sequence[Fact]) -> dict[str, dict[str, float]]:
-    """Returns the medians of each phase that was marked with `phase` facts, its first s left out.
+    """Returns the medians of each phase that `phase` facts mark, without its first second.
 
-    NVML's utilisation is that of the last second or so.
+    NVML's utilisation covers about the last second.
     """
     marks = facts.of(list(found), "phase")
     samples = facts.of(list(found), "power")
@@ -66,8 +66,8 @@ def phases(found: Sequence[Fact]) -> dict[str, dict[str, float]]:
 def by_the_rule(medians: dict[str, dict[str, float]], limit_w: float | None) -> dict[str, bool]:
     """Whether frtop would say of each phase that a kernel spins, with and without idle power.
 
-    Of samples as an agent takes them: its rule wants some, and some time between them. Empty where
-    frtop's own modules cannot be imported, which a check says for itself.
+    The samples are spaced like an agent's, because the rule needs several, and time between them.
+    Empty if frtop's own modules cannot be imported; another check reports that.
     """
     try:
         from frtop_probe import wire  # noqa: PLC0415 - needs msgspec
@@ -91,7 +91,7 @@ def by_the_rule(medians: dict[str, dict[str, float]], limit_w: float | None) -> 
 
 
 def rule_of(found: Sequence[Fact]) -> dict[str, bool]:
-    """Returns what frtop's rule says: as it was said, else as it says now."""
+    """Returns what frtop's rule said during the run, else what it says now."""
     for fact in facts.of(list(found), "power rule"):
         return dict(fact["says"])
     limits = [one["limit"] for one in facts.of(list(found), "power") if one.get("limit")]
@@ -99,9 +99,9 @@ def rule_of(found: Sequence[Fact]) -> dict[str, bool]:
 
 
 def verdict(medians: dict[str, dict[str, float]], rule: dict[str, bool]) -> tuple[bool, str]:
-    """Returns whether a hang is busy and nearer to idle power than to work, in words, too.
+    """Returns whether a hang is busy and nearer to idle power than to work, and a text about it.
 
-    And frtop's own rule has to tell it from work, by either of the two things that it goes by.
+    frtop's own rule also has to tell it from work, with or without a known idle power.
     """
     idle, hang, work = (medians[name] for name in ("idle", "hang", "work"))
     share = (hang["watts"] - idle["watts"]) / max(1.0, work["watts"] - idle["watts"])

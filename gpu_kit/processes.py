@@ -1,4 +1,4 @@
-"""Processes under a deadline: each in a group of its own, and none left behind.
+"""Runs processes under deadlines: each in a group of its own, and none is left behind.
 
 Only `/proc/PID/stat` is read: other files of a process may block while it is in the driver.
 """
@@ -32,7 +32,7 @@ GONE_S: Final = 6.0
 
 
 def descendants(of: int, stats: Sequence[Stat] | None = None) -> list[Stat]:
-    """Returns all descendants of a process that still run, children before their own."""
+    """Returns all descendants of a process that still run, parents before children."""
     every = _all() if stats is None else stats
     children: dict[int, list[Stat]] = {}
     for stat in every:
@@ -71,7 +71,7 @@ def start(
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Waits for its end; after `seconds` asks it to end, then kills its group. None: killed."""
+    """Waits for it; after `seconds` asks it to end, then kills its group and returns None."""
     try:
         return process.wait(max(0.1, seconds))
     except subprocess.TimeoutExpired:
@@ -92,7 +92,7 @@ def signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def end_all(below: int = 0) -> list[Stat]:
-    """Kills all descendants (of this process); returns those that did not end, as in a driver."""
+    """Kills all descendants of this process; returns those that do not end, as in a driver."""
     end = time.monotonic() + GONE_S
     while left := descendants(below or os.getpid()):
         for stat in left:

@@ -24,18 +24,18 @@ ONE_GPU: Final = {
     "NCCL_MAX_CTAS": "2",
     "NCCL_DEBUG": "WARN",
 }
-"""Beside `NCCL_HOSTID`, which differs per rank: NCCL refuses two ranks of a host on one GPU.
+"""Set beside a `NCCL_HOSTID` per rank: NCCL refuses two ranks of one host on one GPU.
 
-What the kit itself was started with overrides these."""
+The kit's own environment overrides these."""
 
 
 LAST_S: Final = 3.0
-"""What other ranks get to end, once one has failed."""
+"""The time that the other ranks get to end once one has failed."""
 
 
 @dataclass(slots=True)
 class Ranks:
-    """The ranks of one job. `pids` are those of the programs, also behind `frtop run`."""
+    """The ranks of one job. `pids` are those of the programs, even under `frtop run`."""
 
     address: str
     folder: Path
@@ -54,13 +54,13 @@ class Ranks:
         return [process.poll() for process in self.running]
 
     def broken(self) -> bool:
-        """Returns whether any rank has ended: in a job that has not begun, the others wait."""
+        """Returns whether any rank has ended: if the job has not begun, the others wait."""
         return len(self.alive()) < len(self.running)
 
     def wait(self, seconds: float) -> bool:
         """Waits until all have ended, or some time after one has failed; returns whether all have.
 
-        Whoever is left then waits for the one that failed.
+        The ranks that are left wait for the one that failed.
         """
         failed = wait_for(lambda: not self.alive() or any(self.statuses()), seconds)
         return wait_for(lambda: not self.alive(), LAST_S if failed else 0.0)
@@ -76,7 +76,7 @@ class Ranks:
             self.pipe = -1
 
     def logs(self, characters: int = 1500) -> dict[str, str]:
-        """Returns the end of what each rank printed, without those who printed nothing."""
+        """Returns the end of what each rank printed; ranks that printed nothing are left out."""
         ends = {
             f"rank {path.stem.removeprefix('rank')}": path.read_text(errors="replace")[-characters:]
             for path in sorted(self.folder.glob("rank*.log"))
@@ -99,9 +99,9 @@ def start(
         program: what follows `python`.
         folder: for logs, and for what the ranks exchange; it is made.
         world: number of ranks.
-        prepared: start it by `frtop run`, as a user would.
+        prepared: start it with `frtop run`, as a user would.
         variables: more environment.
-        with_pipe: pass a pipe that stays open, as programs of the zoo expect it.
+        with_pipe: pass a pipe that stays open, as programs of the zoo expect.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = _free_port()

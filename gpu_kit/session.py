@@ -23,15 +23,15 @@ from gpu_kit.points import CHECKS, Check
 from gpu_kit.ranks import BACKEND
 
 RESERVE_S: Final = 12.0
-"""Kept for the end: killing what is left, and writing."""
+"""Time kept for the end: to kill what is left, and to write."""
 SHORTEST_S: Final = 15.0
-"""A check that has less is not begun."""
+"""A check with less time is not started."""
 LOG_BYTES: Final = 4000
 
 
 @dataclass(slots=True)
 class Session:
-    """One run of the kit. `until` is when it must be over, in s of the monotonic clock."""
+    """One run of the kit. It must be over by `until`, in s of the monotonic clock."""
 
     root: Path
     out: Path
@@ -43,9 +43,9 @@ class Session:
     work: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gk-")))
 
     def run(self, checks: Sequence[Check], report: Callable[[str], None]) -> None:
-        """Runs the checks; whatever happens, what is left of them is killed, and results written.
+        """Runs the checks; whatever happens, it kills what is left of them and writes the results.
 
-        An exception here is a mistake of the kit's own.
+        An exception here is a mistake in the kit.
         """
         processes.adopt_orphans()
         self.out.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class Session:
             shutil.rmtree(self.work, ignore_errors=True)
 
     def write(self) -> None:
-        """Writes all results in one step each."""
+        """Writes each file of results in one step."""
         document = findings.document(self.findings, self.about, dry=self.dry)
         _write(self.out / "results.json", json.dumps(document, indent=1, default=str))
         _write(self.out / "report.txt", findings.text(self.findings, self.about, dry=self.dry))
@@ -121,7 +121,7 @@ class Session:
         try:
             status = processes.wait(process, seconds)
             why = _why(status)
-        except BaseException:  # told to end: what was seen so far counts
+        except BaseException:  # it has to end: what was seen so far counts
             self.findings += _judged(check, module, facts.read(file), why, failed=False)
             raise
         left = processes.end_all()
@@ -132,7 +132,7 @@ class Session:
 
 
 def _why(status: int | None) -> str:
-    """Returns why a check has said nothing about a point."""
+    """Returns why a check has no finding about a point."""
     if status is None:
         return "its deadline passed"
     return f"the check ended with status {status}" if status else "not reached"
@@ -141,7 +141,7 @@ def _why(status: int | None) -> str:
 def _judged(
     check: Check, module: str, found: list[Fact], why: str, *, failed: bool
 ) -> list[Finding]:
-    """Returns a finding for each point of a check, those without facts with `why`."""
+    """Returns a finding for each point of a check; those without facts get `why`."""
     judge = importlib.import_module(module).judge
     try:
         new: list[Finding] = judge(found, check.arguments)
@@ -155,7 +155,7 @@ def _judged(
 
 
 def chosen(only: Sequence[str]) -> list[Check]:
-    """Returns the checks with these names, all for none.
+    """Returns the checks with these names; without names, all checks.
 
     Raises:
         LookupError: there is no such check.
@@ -167,7 +167,7 @@ def chosen(only: Sequence[str]) -> list[Check]:
 
 
 def _versions(found: Sequence[Finding]) -> dict[str, Any]:
-    """Returns versions of torch and NCCL, once a check has seen them."""
+    """Returns the versions of torch and NCCL, once a check has seen them."""
     for one in found:
         if one.point == "functions":
             return {"torch": one.figures["version"], "nccl": one.figures["nccl"]}

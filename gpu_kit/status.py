@@ -1,4 +1,4 @@
-"""What the Flight Recorder's status of a group says in a hang. Pure: recorded values do, too."""
+"""What the Flight Recorder's status of a group shows in a hang. Pure, so saved dumps work, too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse(dump: bytes) -> dict[str, GroupStatus]:
     """Returns the status of each group in a dump, by the key that torch gives it.
 
     Raises:
-        ValueError: the dump has another form.
+        ValueError: the dump does not have the expected form.
     """
     found = json.loads(dump).get("pg_status")
     if not isinstance(found, dict):
@@ -43,15 +43,15 @@ def parse(dump: bytes) -> dict[str, GroupStatus]:
 
 
 def default_group(statuses: dict[str, GroupStatus]) -> GroupStatus | None:
-    """Returns the status of the group with most ops: in these jobs the default group."""
+    """Returns the status of the group with the most ops: in these jobs, the default group."""
     return max(statuses.values(), key=lambda one: one.enqueued, default=None)
 
 
 def mistake(rank: int, before: Sequence[int], during: Sequence[int], *, absent: bool) -> str:
-    """Returns what is unexpected of a rank's status in a hang, "" if nothing is.
+    """Returns what is unexpected about a rank's status in a hang, "" if nothing is.
 
     Args:
-        rank: whose.
+        rank: the rank.
         before: enqueued, started and completed before the op that hangs.
         during: the same while it hangs.
         absent: this rank has not entered the op.

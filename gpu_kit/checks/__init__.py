@@ -1,1 +1,1 @@
-"""The checks: `run` starts ranks and says facts, `judge` makes findings of facts and is pure."""
+"""The checks: `run` starts ranks and writes facts; `judge` makes findings of facts, and is pure."""

@@ -1,4 +1,4 @@
-"""Whether a CUDA graph can be captured and replayed while the recorder is looked at."""
+"""Whether a CUDA graph can be captured and replayed while a thread reads the recorder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_kit.facts import Fact
 from gpu_kit.findings import Finding, Outcome
 
 VARIANTS: Final = {"alone": 2, "recorder": 2, "status": 1, "dump": 1, "unretired": 1}
-"""With the number of ranks. All run at once: each is a job of its own."""
+"""The variants, with their numbers of ranks. All run at once, each as a job of its own."""
 RISKY: Final = "plain"
 POINTS: Final = {
     "alone": "capture alone",
@@ -22,7 +22,7 @@ POINTS: Final = {
     "recorder": "capture recorder",
 }
 SLOWER: Final = 1.05
-"""A replay under the recorder may take so much longer: two jobs on one GPU differ by chance."""
+"""A replay under the recorder may take this much longer: two jobs on one GPU differ by chance."""
 
 
 def run(context: Context) -> None:
@@ -52,7 +52,7 @@ def _end(context: Context, jobs: dict[str, ranks.Ranks], seconds: float) -> None
 
 
 def judge(found: list[Fact], _arguments: Sequence[str] = ()) -> list[Finding]:
-    """Makes findings of what was said."""
+    """Turns facts into findings."""
     return [_variant(found, variant) for variant in POINTS]
 
 
@@ -79,12 +79,12 @@ def _variant(found: list[Fact], variant: str) -> Finding:
 
 
 def _unbroken(found: list[Fact], variant: str, said: list[Fact], text: str) -> Finding:
-    """A capture that went well: its replays have to give what they must."""
+    """The finding on a capture that went well: its replays must give the right values."""
     point, one = POINTS[variant], said[0]
     wanted = _wanted(one["world"])
     wrong = [fact["values"] for fact in said if fact["values"] != wanted]
     if wrong:
-        return Finding(point, "otherwise", f"replays give {wrong[0]}, not {wanted}; {text}")
+        return Finding(point, "otherwise", f"replays return {wrong[0]}, not {wanted}; {text}")
     text = f"replays are right, {one['replay_ms']:.2f} ms each; {text}"
     if variant in ("dump", "unretired", "status") and one["looks"] < 5:
         return Finding(point, "failed", f"too few looks; {text}", dict(one))

@@ -1,4 +1,4 @@
-"""What every check gets, and how it marks phases and samples power beside its ranks."""
+"""What every check gets; it marks phases and samples power beside its ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A check's folder, when it must be done (monotonic), whether there is a GPU, its arguments."""
+    """A check's folder, its deadline (monotonic), whether it runs without a GPU, its arguments."""
 
     folder: Path
     until: float
@@ -27,7 +27,7 @@ class Context:
     arguments: tuple[str, ...] = ()
 
     def patient(self, seconds: float) -> float:
-        """Returns a longer time without a GPU: there the machine may be anybody's."""
+        """Returns `seconds`, or more without a GPU: such a machine may be busy."""
         return seconds * PATIENCE if self.dry else seconds
 
     @property
@@ -36,7 +36,7 @@ class Context:
 
     @contextmanager
     def power(self) -> Iterator[None]:
-        """Samples the GPU's power meanwhile, in a process that may be left behind."""
+        """Samples the GPU's power meanwhile, in a process that may have to be left behind."""
         if self.dry:
             yield
             return
@@ -50,5 +50,5 @@ class Context:
 
 
 def phase(name: str) -> None:
-    """Marks that a phase begins."""
+    """Marks the beginning of a phase."""
     facts.say("phase", name=name, at=time.monotonic())

@@ -1,4 +1,4 @@
-"""Four ranks on one GPU, one of which does not enter an op: everything that can be seen then."""
+"""Four ranks on one GPU, one of which does not enter an op: everything that is visible then."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDLE_S: Final = 3.0
 WATCHED_S: Final = 22.0
 WATCHDOG_S: Final = 2.0
 STATUS_BUDGET_US: Final = 100.0
-"""What a status-only look may cost to be asked for four times a second."""
+"""The most that a status-only look may cost, four times a second."""
 _WATCHDOG: Final = re.compile(r"pt_nccl_watch|nccl.*watch")
 
 
@@ -43,7 +43,7 @@ def run(context: Context) -> None:
         for name, end in job.logs().items():
             facts.say("log", who=name, end=end)
         facts.say("statuses", of=job.statuses(), running=job.alive())
-    # Here, because who judges has no module of frtop's.
+    # Here, because `judge` runs without frtop's modules.
     facts.say("power rule", says=power.rule_of(facts.read(facts.file())))
 
 
@@ -82,7 +82,7 @@ def _observe(context: Context, job: ranks.Ranks) -> None:
 
 
 def _say_switches(pids: Sequence[int]) -> None:
-    """How often each rank's watchdog thread was switched in a second, from outside."""
+    """Notes how often per second each rank's watchdog thread was switched, seen from outside."""
     before = {pid: _switches(pid) for pid in pids}
     began = time.monotonic()
     time.sleep(WATCHDOG_S)
@@ -98,7 +98,7 @@ def _say_switches(pids: Sequence[int]) -> None:
 
 
 def _switches(pid: int) -> dict[str, int]:
-    """Voluntary switches by thread, of threads that are named as the watchdog is."""
+    """Voluntary switches, by thread, of threads that have a watchdog's name."""
     found = {}
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(OSError, ValueError):
@@ -113,7 +113,7 @@ def _switches(pid: int) -> dict[str, int]:
 
 
 def judge(found: list[Fact], arguments: Sequence[str] = ()) -> list[Finding]:
-    """Makes findings of what was said."""
+    """Turns facts into findings."""
     findings = [_four_ranks(found)]
     if facts.of(found, "entering"):
         findings += [
@@ -229,7 +229,7 @@ def _watchdog(found: list[Fact]) -> Finding:
     rates = {fact["rank"]: fact["per_s"] for fact in facts.of(found, "switches")}
     seen = [rate for one in rates.values() for rate in one]
     if not seen:
-        return Finding("watchdog", "not run", "no thread is named as NCCL's watchdog", rates)
+        return Finding("watchdog", "not run", "no thread has the name of NCCL's watchdog", rates)
     good = all(rate >= 5 for rate in seen)
     text = f"switches a second: {seen}"
     return Finding("watchdog", "expected" if good else "otherwise", text, rates)
@@ -255,7 +255,7 @@ def _asked(found: list[Fact], name: str) -> bool:
 
 
 def _silent(found: list[Fact], name: str) -> str:
-    """Says which ranks did not return from a look, and which were never asked."""
+    """Returns which ranks did not return from a look, and which were never asked."""
     began = {fact["rank"] for fact in facts.of(found, "look began", look=name)}
     ended = {fact["rank"] for fact in _looks(found, name) if "failure" not in fact}
     failures = {fact["rank"]: fact["failure"] for fact in _looks(found, name) if "failure" in fact}

@@ -1,4 +1,4 @@
-"""What the recorder costs a step, and that it changes no result."""
+"""Shows what the recorder costs a step, and that it changes no result."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ JOBS: Final = (
     ("fsdp", 4, 12.0),
     ("tensor_parallel", 4, 8.0),
 )
-"""Kind, ranks, and seconds of measuring."""
+"""The kind, the number of ranks, and the seconds of measuring."""
 START_S: Final = 40.0
 KINDS: Final = ("ddp", "fsdp", "tensor_parallel", "moe")
 OP_BUDGET_US: Final = 12.0
 
 
 def run(context: Context) -> None:
-    """Runs the jobs one after the other: two at once would measure each other."""
+    """Runs the jobs one after the other: two at once would disturb each other."""
     for kind, world, seconds in JOBS:
         left = context.left_s - 2.0
         if left < START_S / 2:
@@ -48,7 +48,7 @@ def run(context: Context) -> None:
 
 
 def judge(found: list[Fact], _arguments: Sequence[str] = ()) -> list[Finding]:
-    """Makes findings of what was said."""
+    """Turns facts into findings."""
     findings = [_op(found), _looks(found)]
     for kind in KINDS:
         findings += [_step(found, kind), _equal(found, kind)]
@@ -99,7 +99,7 @@ def _equal(found: list[Fact], kind: str) -> Finding:
         return _nothing(point, found, kind)
     unequal = [fact["rank"] for fact in said if fact["digests"][0] != fact["digests"][1]]
     if unequal:
-        return Finding(point, "otherwise", f"ranks {unequal} have other results with the recorder",
+        return Finding(point, "otherwise", f"ranks {unequal} differ in results with the recorder",
                        {"digests": said})  # fmt: skip
     return Finding(point, "expected", f"bit for bit, {len(said)} ranks")
 

@@ -1,4 +1,4 @@
-"""What is here: the GPU, torch, NCCL, the rights to look, and the functions that are needed."""
+"""What is here: the GPU, torch, NCCL, the rights to look, and the functions that frtop needs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _nccl(torch: Any) -> str:
 
 
 def _call(functions: Any) -> dict[str, Any]:
-    """Calls each JSON dump before there is any group: that must be harmless."""
+    """Calls each JSON dump before there is any group, which must be harmless."""
     found: dict[str, Any] = {}
     for name, more in (("_dump_nccl_trace_json", {}), ("_dump_fr_trace_json", {}),
                        ("_dump_fr_trace_json", {"backend": "nccl2"})):  # fmt: skip
@@ -105,7 +105,7 @@ def _shm_mb() -> int:
 
 
 def judge(found: list[Fact], _arguments: Sequence[str] = ()) -> list[Finding]:
-    """Makes findings of what was said."""
+    """Turns facts into findings."""
     findings = []
     machine, gpu = _first(found, "machine"), _first(found, "gpu")
     torch, doctor = _first(found, "torch"), _first(found, "doctor")

@@ -1,7 +1,7 @@
 """Programs of the zoo on NCCL, prepared and not, and what `frtop diagnose --json` says of each.
 
-The same programs and truths as in `make zoo`. On NCCL a host runs ahead of its device; so each step
-of a program ends with a synchronization, as a training step does that prints its loss.
+The programs and truths are those of `make zoo`. On NCCL, a host runs ahead of its device. So each
+step of a program ends with a synchronization, like a training step that prints its loss.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from gpu_kit.findings import Finding, Outcome
 from gpu_kit.points import FIRST_FAULTS, FRONT, WAYS, fault_point
 
 AT_ONCE: Final = 2
-"""Programs that run at a time, each in both ways: 16 ranks on one GPU."""
+"""Programs that run at a time, each both ways: 16 ranks on one GPU."""
 START_S: Final = 45.0
 VERDICT_S: Final = 25.0
-"""After the fault, or after a control began."""
+"""Seconds after the fault, or after the start of a healthy program."""
 CONTROL_S: Final = 8.0
 ASK_S: Final = 8.0
 _TESTS: Final = Path(__file__).resolve().parents[2] / "tests"
@@ -82,9 +82,9 @@ def _one(context: Context, name: str, way: str) -> None:
 def _watched(
     context: Context, job: ranks.Ranks, case: Any, folder: Path, way: str
 ) -> dict[str, Any]:
-    """Asks `frtop diagnose` again and again until it is right, or time is up.
+    """Runs `frtop diagnose` again and again until it is right, or time is up.
 
-    Each run has a folder, and so an agent, of its own: it comes after the fault, as a person would.
+    Each job has a folder, and so an agent, of its own. frtop comes after the fault, as people do.
     """
     limit = min(context.patient(START_S), context.left_s - 10.0)
     mark = folder / "fault"
@@ -116,7 +116,7 @@ def _watched(
 
 
 def _fronts(folder: Path) -> list[list[Any]]:
-    """Of each prepared rank on NCCL: its number, and the counts of its default group's device."""
+    """The number of each prepared rank on NCCL, and the counts of its default group's device."""
     from frtop_probe.ring.layout import StatusCell  # noqa: PLC0415 - as above
     from frtop_probe.ring.reader import Ring  # noqa: PLC0415
 
@@ -164,7 +164,7 @@ def _outcome(case: Any, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge(found: list[Fact], arguments: Sequence[str] = ()) -> list[Finding]:
-    """Makes findings of what was said about the programs in `arguments`."""
+    """Turns facts about the programs in `arguments` into findings."""
     findings = []
     for fact in facts.of(found, "zoo"):
         if fact["name"] not in arguments:

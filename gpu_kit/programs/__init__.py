@@ -1,1 +1,1 @@
-"""What ranks run: programs, each started as `python -m gpu_kit.programs.NAME`."""
+"""Programs that ranks run, each as `python -m gpu_kit.programs.NAME`."""

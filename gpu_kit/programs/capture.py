@@ -1,11 +1,11 @@
 """Captures a CUDA graph in global mode while another thread does what the argument says.
 
 The variants: `alone`, `status` (status-only looks), `dump` (full dumps from a relaxed thread),
-`unretired` (the same, while an op that was issued before the capture is not over), `plain` (such
-full dumps from a thread as it is: expected to break the capture), `recorder` (frtop's recorder).
+`unretired` (the same, while an op that was issued before the capture is not over), `plain` (full
+dumps from an ordinary thread, which should break the capture), `recorder` (frtop's recorder).
 
-`torch.cuda.graph` synchronizes first, and the watchdog retires ops within 0.1 s; so an op that is
-open during a capture has to be issued after that.
+`torch.cuda.graph` synchronizes first, and the watchdog retires ops within 0.1 s. So an op that is
+to be open during a capture has to be issued after that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _kept: Final[list[torch.Tensor]] = []
 
 
 class Disturbance:
-    """The other thread. `wanted` and `ended` are set by the capturing one."""
+    """The other thread. The capturing thread sets `wanted` and `ended`."""
 
     def __init__(self, here: Here, variant: str) -> None:
         self._here, self._variant = here, variant
@@ -135,7 +135,7 @@ def _issue_behind_a_sleep(here: Here) -> None:
 
 
 def _layers(tensor: torch.Tensor, *, reduce: bool = True) -> None:
-    """Halves and reduces. Of one rank, which the variants with an open op have, a sum is itself."""
+    """Halves and reduces; variants with an open op have one rank, so a sum changes nothing."""
     for _ in range(LAYERS):
         tensor.mul_(0.5)
         if reduce:
@@ -143,7 +143,7 @@ def _layers(tensor: torch.Tensor, *, reduce: bool = True) -> None:
 
 
 def _replayed(here: Here, graph: Any, tensor: torch.Tensor) -> tuple[list[float], float]:
-    """Returns the value after 1 and 3 replays from ones, and ms per replay of many."""
+    """Returns the values after 1 and 3 replays from ones, and the ms per replay of many."""
     values = []
     for count in (1, 3):
         tensor.fill_(1.0)

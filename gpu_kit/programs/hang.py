@@ -1,8 +1,8 @@
-"""Rank 2 never enters an op until it is released; the others wait, each in another way.
+"""Rank 2 does not enter an op until it is released; each of the others waits in its own way.
 
-A thread of each rank looks at the recorder's status, the tensor and the full dump meanwhile, the
-riskiest last, each look in a thread of its own under a deadline. The tensor is read by the reader
-of frtop's recorder.
+Meanwhile a thread of each rank looks at the recorder's status, the tensor and the full dump, the
+riskiest last. Each look has a thread of its own and a deadline. The reader of frtop's recorder
+reads the tensor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SETTLED_S: Final = 2.0
 MADE_S: Final = 20.0
 READ_S: Final = 1.0
 SHOWN: Final = 16
-"""Bytes of what was read that are said."""
+"""Bytes of the tensor that a fact shows."""
 RELEASED_S: Final = 60.0
 WORK_S: Final = 5.0
 
@@ -102,7 +102,7 @@ def _watch(here: Here, tensor: torch.Tensor, reader: DeviceReader | None) -> Non
 
 
 def _look(here: Here, name: str, deadline_s: float, look: Callable[[], dict[str, Any]]) -> None:
-    """Says that a look begins, and what came of it: one that holds the GIL says nothing more."""
+    """Notes that a look begins, and its result; a look that holds the GIL has none."""
     facts.say("look began", rank=here.rank, look=name)
 
     def run() -> None:
@@ -171,7 +171,7 @@ def _read(reader: DeviceReader, tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def _work(here: Here) -> None:
-    """Real work, for the power it takes."""
+    """Does real work, for the power that it takes."""
     one = torch.randn(4096, 4096, device=here.device, dtype=torch.bfloat16)
     facts.say("working", rank=here.rank)
     end = time.monotonic() + WORK_S

@@ -16,7 +16,7 @@ from gpu_kit import facts
 from gpu_kit.ranks import BACKEND
 
 TIMEOUT: Final = timedelta(minutes=20)
-"""Longer than the kit runs: no watchdog ends what it looks at."""
+"""Longer than the kit runs, so no watchdog ends what it looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Here:
             torch.cuda.synchronize()
 
     def meet(self, name: str, seconds: float = 60.0) -> None:
-        """Waits for all ranks without an op, by files; goes on after `seconds` in any case."""
+        """Waits for all ranks by files, without an op; goes on after `seconds` in any case."""
         (self.folder / f"{name}.{self.rank}").touch()
         end = time.monotonic() + seconds
         while len(list(self.folder.glob(f"{name}.*"))) < self.world and time.monotonic() < end:
@@ -74,7 +74,7 @@ def join() -> Here:
 
 
 def say_joined(here: Here, ms_per_op: float, *, right: bool) -> None:
-    """Says who this is, after the first ops."""
+    """Writes a fact about this rank, after the first ops."""
     backend = here.backend
     cuda: Any = torch.cuda
     nccl = cuda.nccl.version() if here.on_gpu else ()
@@ -93,7 +93,7 @@ def _name_of(backend: Any) -> str:
 
 
 def dump(backend: Any, collectives: bool, active: bool) -> bytes:
-    """Returns the Flight Recorder of this rank's backend as JSON: each has its own function."""
+    """Returns the Flight Recorder of this rank's backend as JSON; backends differ in functions."""
     from torch._C import _distributed_c10d as c10d  # noqa: PLC0415
 
     functions: Any = c10d

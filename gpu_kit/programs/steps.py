@@ -1,8 +1,8 @@
 """Steps with the recorder on and off, in alternating blocks: `ddp`, `fsdp`, `moe`, or `ops`.
 
-First the same steps twice from the same start, once without and once with it: the results must be
-equal. Then pairs of blocks, in an order that changes from pair to pair. `stop` and `start` switch
-the whole recorder, its thread included.
+First, the same steps run twice from the same start, without and with it: the results must be equal.
+Then pairs of blocks run, in an order that changes from pair to pair. `stop` and `start` switch the
+whole recorder, including its thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EQUAL_STEPS: Final = 5
 WARM_STEPS: Final = 3
 MOST_PAIRS: Final = 60
 STEPS: Final = 4
-"""Of a block."""
+"""Steps of a block."""
 OPS_OF_A_BLOCK: Final = 200
 RING: Final = 2100
 """More ops than the Flight Recorder keeps."""

@@ -1,6 +1,6 @@
 """Training steps of the usual kinds: DDP, FSDP2, tensor parallel, and experts on other ranks.
 
-Each maker starts from the same seed, so that two runs of it must have the same results.
+Each maker starts from the same seed, so two runs of it must have the same results.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gpu_kit.programs.joining import Here
 WIDTH: Final = 512
 LAYERS: Final = 6
 Step = Callable[[], torch.Tensor]
-"""Trains one step, and returns its loss (or what stands for it), still on the device."""
+"""Trains one step, and returns its loss (or a substitute), still on the device."""
 Maker = Callable[[Here], tuple[Step, Callable[[], str]]]
-"""Returns a step, and a function that says what the model is after the steps, bit for bit."""
+"""Returns a step, and a function that returns a digest of the model after the steps."""
 
 
 def ddp(here: Here) -> tuple[Step, Callable[[], str]]:
@@ -45,7 +45,7 @@ def fsdp(here: Here) -> tuple[Step, Callable[[], str]]:
 
 
 def tensor_parallel(here: Here) -> tuple[Step, Callable[[], str]]:
-    """Pairs of layers, the first cut by columns and the second by rows: an op each way."""
+    """Pairs of layers, the first split by columns and the second by rows: an op each way."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.tensor import parallel  # noqa: PLC0415
 
@@ -84,7 +84,7 @@ def _training(model: torch.nn.Module, batch: torch.Tensor) -> Step:
 
 
 def moe(here: Here) -> tuple[Step, Callable[[], str]]:
-    """Tokens go to experts on other ranks and come back; how many to which changes each step."""
+    """Tokens go to experts on other ranks and come back; the numbers change in each step."""
     torch.manual_seed(0)
     choose = random.Random(here.rank)
     expert = torch.nn.Linear(WIDTH, WIDTH).to(here.device)

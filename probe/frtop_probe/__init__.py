@@ -1,12 +1,12 @@
 """frtop's probe: the recorder inside a rank, and the agent that reads it.
 
-Programs may start the recorder by hand. All four functions do nothing where it cannot run:
+Programs may start the recorder by hand. The functions do nothing where it cannot run:
 
     import frtop_probe
 
     frtop_probe.start()          # before or after init_process_group
     frtop_probe.step()           # a training step ended, for loops without a torch optimizer
-    frtop_probe.step(samples=n)  # the same in any loop, and what this rank has worked off in it
+    frtop_probe.step(samples=n)  # the same in any loop, and how much this rank has processed
     frtop_probe.annotate("...")  # a note in the history of this rank
     frtop_probe.stop()
 """
@@ -19,8 +19,8 @@ __all__ = ["annotate", "start", "step", "stop"]
 def start() -> None:
     """Starts recording, or continues after `stop()`. Calling it twice is harmless.
 
-    Where a launcher has made the process a rank (`RANK` is set), recording starts at once, so
-    that it covers failures before the first process group; elsewhere with that group.
+    In a rank of a launcher (`RANK` is set), recording starts at once, so it covers failures before
+    the first process group; elsewhere it starts with that group.
     """
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415 - keeps the import cheap
 
@@ -40,9 +40,9 @@ def step(number: int | None = None, *, samples: int = 0) -> None:
     Loops with a torch optimizer need it for samples only: call it after the optimizer's step.
 
     Args:
-        number: of the step.
-        samples: how many samples, tokens, or whatever the job counts, this rank has worked off
-            since it last said so.
+        number: the step's number.
+        samples: how many samples, tokens, or whatever the job counts, this rank has processed
+            since it last reported them.
     """
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 

@@ -36,17 +36,17 @@ _KIND: Final = 8
 _HEAD: Final = len(MAGIC) + _KIND
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _LEVEL: Final = 1
-"""Repetitions lie within a few hundred bytes: higher levels take ten times as long and save
-a tenth of the size."""
+"""Repetitions are a few hundred bytes apart: higher levels take ten times as long and save a tenth
+of the size."""
 _READ: Final = 1024 * 1024
 
 
 class ArchiveError(Exception):
-    """The file is no archive of this kind, or damaged; the text says which."""
+    """The file is not an archive of this kind, or is damaged; the text says which."""
 
 
 class UnknownVersion(ArchiveError):
-    """It is an archive of a version that this frtop cannot read."""
+    """The archive has a version that this frtop cannot read."""
 
 
 def write(path: Path, kind: str, content: bytes, *, overwrite: bool = True) -> int:
@@ -78,7 +78,7 @@ def kind_of(path: Path) -> str:
 
 
 def _is_archive(head: bytes) -> bool:
-    """Of any version."""
+    """Whether these are the first bytes of an archive of any version."""
     return len(head) == _HEAD and head.startswith(MAGIC[:-1])
 
 

@@ -70,7 +70,7 @@ def publish(draft: Path, path: Path, *, overwrite: bool) -> None:
     """Renames a finished draft to `path` in one step.
 
     Raises:
-        FileExistsError: `path` exists, be it a dangling link, and `overwrite` is false.
+        FileExistsError: `path` exists, even as a dangling link, and `overwrite` is false.
         OSError: it cannot be renamed; the draft is still there.
     """
     if overwrite:

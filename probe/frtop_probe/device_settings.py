@@ -1,8 +1,9 @@
 """Settings of torch and NCCL that keep ops on devices from being seen: which, and what to set.
 
-The one place of these words: `frtop doctor`, the coverage of a job and the details of a rank take
-them from here. Pure. Sources: torch's ProcessGroupNCCL.hpp and FlightRecorder.hpp, 2.8 to 2.15,
-NCCL's documentation of its variables. Nothing of it was tried on a GPU yet (docs/nccl.md).
+All texts about them are here: `frtop doctor`, the coverage of a job and the details of a rank take
+them from this module. It is pure. Its sources are torch's ProcessGroupNCCL.hpp and
+FlightRecorder.hpp, 2.8 to 2.15, and NCCL's documentation of its variables. None of this has been
+tried on a GPU yet (docs/nccl.md).
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ TIMING: Final = ("TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING")
 BLOCKING: Final = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 ERRORS: Final = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
 READ: Final = (*SIZE_NAMES, DUMP, MONITOR, *TIMING, *BLOCKING, *ERRORS)
-"""All variables that decide here."""
-_STATES_LOST: Final = "whether an op of NCCL runs on its device, or is over, is not known"
-_DUMPS_LOST: Final = "nothing is dumped when an op of NCCL times out"
+"""All variables that matter here."""
+_STATES_LOST: Final = "it is not known whether an NCCL op runs on its device, or is over"
+_DUMPS_LOST: Final = "nothing is dumped when an NCCL op times out"
 _NO: Final = ("0", "n", "no", "f", "false")
 YES: Final = ("1", "y", "yes", "t", "true")
 _LONGEST: Final = 20
 OFF_REASON: Final = "recorder off"
 OWN_REASONS: Final = {
     "p2p": "sends and receives share its numbers",
-    "not handed over": "its backend notes nothing that it hands over",
+    "not handed over": "its backend does not record what it hands over",
     "unreadable": "its status cannot be read",
-    "rocm": "on ROCm the question for its status may hang, so nobody asks",
-    "nccl variant": "of this variant of NCCL the question for its status may hang, so nobody asks",
+    "rocm": "on ROCm, asking for its status may hang, so nobody asks",
+    "nccl variant": "asking this variant of NCCL for its status may hang, so nobody asks",
 }
 """Why a recorder does not follow a group (`recorder.device_front`), in words."""
 _IN_MANY_JOBS: Final = "p2p"
@@ -48,11 +49,11 @@ class DeviceSetting:
     """One setting that hides something.
 
     Attributes:
-        code: one stable word or two.
-        why: the setting, as a sentence's beginning.
+        code: one or two stable words.
+        why: the setting, as the beginning of a sentence.
         lost: what is not seen.
-        variable, value: what shows it the next time; "" if no variable does.
-        blinds: no op on a device is followed. Otherwise only something beside that is lost.
+        variable, value: what to set to see it the next time; "" if no variable helps.
+        blinds: no op on a device is followed. Otherwise only other facts are lost.
         dumps: it keeps dumps at timeouts from being written.
     """
 
@@ -72,7 +73,7 @@ class DeviceSetting:
 
 
 def uses_nccl(backends: Iterable[str]) -> bool:
-    """Whether one of the names of backends (`nccl`, `cpu:gloo,cuda:nccl`) has NCCL in it."""
+    """Whether one of these names of backends (`nccl`, `cpu:gloo,cuda:nccl`) includes NCCL."""
     return any("nccl" in name.lower() for name in backends)
 
 
@@ -84,14 +85,14 @@ def settings_in_the_way(
     records: bool | None = None,
     reasons: Mapping[str, str] | None = None,
 ) -> tuple[DeviceSetting, ...]:
-    """The settings that hide what ops of NCCL do, the worst first; () without NCCL.
+    """The settings that hide what NCCL ops do, the worst first; () without NCCL.
 
     Args:
-        backends: of the job's groups, or those that it may have.
+        backends: those of the job's groups, or those that it may have.
         settings: variables of the rank's environment.
-        torch: its version, "" if unknown: then nothing follows from what is not set.
+        torch: its version. If it is unknown (""), nothing follows from what is not set.
         records: whether the Flight Recorder was seen to record; None if nobody looked.
-        reasons: why the rank's recorder does not follow groups, with the names of those.
+        reasons: why the rank's recorder does not follow some groups, and their names.
     """
     if not uses_nccl(backends):
         return ()
@@ -127,14 +128,14 @@ def _recorder_off(
 def _blocking(settings: Mapping[str, str]) -> Iterable[DeviceSetting]:
     for name in BLOCKING:
         if settings.get(name, "").lower() in YES:
-            why = f"{_shown(settings, name)}: no watchdog runs, which dumps and counts ops as over"
+            why = f"{_shown(settings, name)}: no watchdog runs to write dumps and notice ends"
             yield DeviceSetting(
                 "blocking wait", why, _STATES_LOST, name, "0", blinds=True, dumps=True
             )
 
 
 def _reasons(reasons: Mapping[str, str], *, explained: bool) -> Iterable[DeviceSetting]:
-    """What the recorder says itself; `explained` by a setting is all but messages."""
+    """What the recorder itself reports; if a setting has `explained` it, messages only."""
     for reason, groups in reasons.items():
         word, _, more = reason.partition(":")
         if word in OWN_REASONS and (word == _IN_MANY_JOBS or not explained):
@@ -156,8 +157,8 @@ def _dumps(settings: Mapping[str, str]) -> Iterable[DeviceSetting]:
 def _errors(settings: Mapping[str, str]) -> Iterable[DeviceSetting]:
     for name in ERRORS:
         if settings.get(name, "").strip() == "0":
-            why = f"{_shown(settings, name)}: an error or timeout of NCCL ends no rank"
-            lost = "when the job would end by itself is not known"
+            why = f"{_shown(settings, name)}: an NCCL error or timeout ends no rank"
+            lost = "it is not known when the job would end by itself"
             yield DeviceSetting("no error handling", why, lost, name, "3")
 
 
@@ -168,7 +169,7 @@ def _timing(settings: Mapping[str, str], torch: str) -> Iterable[DeviceSetting]:
     set_to = _shown(settings, named[0]) if named else f"{TIMING[0]} is not set"
     why = f"{set_to} (torch warns that it can make its watchdog hang)"
     yield DeviceSetting(
-        "no timing", why, "when an op of NCCL began on its device is in no dump", TIMING[0], "1"
+        "no timing", why, "no dump shows when an NCCL op began on its device", TIMING[0], "1"
     )
 
 

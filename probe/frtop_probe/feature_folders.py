@@ -16,10 +16,10 @@ FEATURES: Final = "frtop_probe.features"
 
 
 def names() -> tuple[str, ...]:
-    """The features that are there."""
+    """The features that exist."""
     try:
         path = import_module(FEATURES).__path__
-    except ModuleNotFoundError:  # an archive without any
+    except ModuleNotFoundError:  # an archive without features
         return ()
     return tuple(sorted(one.name for one in pkgutil.iter_modules(path) if one.ispkg))
 

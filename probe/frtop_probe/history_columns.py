@@ -1,7 +1,7 @@
 """Packs the ops of a history by field: a third of the bytes of rows, and a tenth of the time.
 
-Ops that follow each other differ little, so each column holds the differences, in the narrowest
-width that fits them. What is unpacked may come from anybody: it is never longer than its bytes.
+Consecutive ops differ little, so each column holds the differences, in the narrowest width that
+fits them. Columns may come from anybody: unpacking gives no more rows than there are bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIELDS: Final = wire.HistoryColumns.__struct_fields__
 _CODES: Final = {1: "b", 2: "h", 4: "i", 8: "q"}
 _WIDEST: Final = 2**63
 MOST_ROWS: Final = 2**20
-"""Of a column by itself: equal values take no bytes, so these do not bound their number."""
+"""Values of a single column: equal ones take no bytes, so the bytes do not bound their number."""
 Columns = tuple[Sequence[int], ...]
 
 
@@ -40,11 +40,11 @@ def pack(values: Sequence[int]) -> wire.HistoryColumn:
 
 
 def pack_rows(columns: Columns) -> wire.HistoryColumns | None:
-    """Packs the fields of rows, in the order of `FIELDS`; None of no rows."""
+    """Packs the fields of rows, in the order of `FIELDS`; None without rows."""
     if not columns[0]:
         return None
     first, *others = map(pack, columns)
-    if not first.width:  # of one row, or of a damaged ring; then it must say how many
+    if not first.width:  # one row, or a damaged ring; then it must have the number of rows
         first = wire.HistoryColumn(first.first, 1, bytes(len(columns[0]) - 1))
     return wire.HistoryColumns(first, *others)
 
@@ -81,7 +81,7 @@ def unpack_column(column: wire.HistoryColumn, rows: int) -> list[int]:
     """The values of one column by itself.
 
     Raises:
-        ValueError: it has another number of rows, or impossible values.
+        ValueError: its number of rows differs, or it has impossible values.
     """
     long_enough = 0 < rows <= MOST_ROWS and len(column.differences) == column.width * (rows - 1)
     if column.width not in (0, *_CODES) or not long_enough:
@@ -90,7 +90,7 @@ def unpack_column(column: wire.HistoryColumn, rows: int) -> list[int]:
 
 
 def _narrowest(values: list[int]) -> tuple[int, array[int]]:
-    """The values in as few bytes each as they need."""
+    """The values, each in as few bytes as they need."""
     for width, code in tuple(_CODES.items())[:-1]:
         with suppress(OverflowError):
             return width, array(code, values)

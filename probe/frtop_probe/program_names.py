@@ -1,4 +1,4 @@
-"""What a program is called, by its file or by the title of its process."""
+"""The name of a program, by its file or by the title of its process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORK: Final = re.compile(
 )
 """Ray's titles, as `ray::Trainer.fit`. The name of a private method begins with its class.
 
-What stands before a dot and has no capital is no class: the call was given that name.
+A word before a dot without a capital is not a class, but part of a name given to the call.
 """
 
 
@@ -22,12 +22,12 @@ def file_name(path: str) -> str:
 
 
 def installed_module(path: str) -> str:
-    """Returns `engine.worker` for a script of an installed package, which is no user's program."""
+    """Returns `engine.worker` for a script of an installed package: it is not a user's program."""
     found = _INSTALLED.search(path)
     return found[1].replace("/", ".") if found is not None else ""
 
 
 def work_of(title: str) -> str:
-    """Returns the class or function that a framework's worker runs, as its title says; else ""."""
+    """Returns the class or function that a framework's worker runs, by its title; else ""."""
     found = _WORK.match(title)
     return next(filter(None, found.groups()), "") if found is not None else ""

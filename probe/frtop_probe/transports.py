@@ -1,11 +1,11 @@
 """Transports that move data past c10d, and the signs by which we recognise them.
 
 Nobody observes what is issued there. A sign shows that a process has such a transport at hand, and
-takes blame away: it never shows who is at fault. So a sign is good enough if a program loads it
-only to move data that way, and too weak if torch or a framework loads it for everybody.
+takes blame away: it never shows which rank is at fault. So a sign is good enough if a program loads
+it only to move data that way, and too weak if torch or a framework always loads it.
 `torch.distributed._symmetric_memory` comes with FSDP2, `libnvshmem_host` with CUDA builds of torch
-from 2.8 on, `vllm/_C` and `sgl_kernel` with their engines: none of them is a sign, but what a
-program makes in them, or loads beside them, is.
+from 2.8 on, `vllm/_C` and `sgl_kernel` with their engines. None of them is a sign, but what a
+program creates in them, or loads beside them, is one.
 
 Checked against the public sources of each project in 2026. `docs/unprepared.md` has the table.
 """
@@ -23,11 +23,11 @@ class TransportSigns:
     """The signs of one transport; any one is enough.
 
     Attributes:
-        name: as people call it.
-        modules: Python modules that are imported only to use it.
-        made: variables of Python modules, `module:variable`: a dict with entries shows that it is
-            in use. The module alone shows nothing.
-        files: a pattern for the file names of its shared objects, searched in their paths.
+        name: what people call it.
+        modules: Python modules that programs import only to use it.
+        made: variables of Python modules, as `module:variable`. A dict with entries shows that it
+            is in use; the module alone shows nothing.
+        files: a pattern for its shared objects, searched in their paths.
     """
 
     name: str
@@ -84,21 +84,21 @@ SIGNS: Final = (
     TransportSigns("MSCCL++", ("mscclpp",), files=r"/(lib|_)mscclpp[^/]*\.so[.\d]*$"),
     TransportSigns("MPI", ("mpi4py.MPI",)),
 )
-"""In the order in which they are listed."""
+"""All transports, in the order in which they are listed."""
 
 MODULES: Final = {module: signs.name for signs in SIGNS for module in signs.modules}
-"""Names of transports by the module that is imported for them."""
+"""Names of transports, by the module that is imported for them."""
 VARIABLES: Final = {
     tuple(variable.split(":")): signs.name for signs in SIGNS for variable in signs.made
 }
-"""Names of transports by module and variable."""
+"""Names of transports, by module and variable."""
 _FILES: Final = tuple((signs.name, re.compile(signs.files)) for signs in SIGNS if signs.files)
 MAX_SIGN: Final = 200
 _ORDER: Final = {signs.name: place for place, signs in enumerate(SIGNS)}
 
 
 def by_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields name and sign of each transport whose shared object is mapped."""
+    """Yields the name and sign of each transport whose shared object is mapped."""
     for path in paths:
         for name, pattern in _FILES:
             if pattern.search(path):
@@ -110,7 +110,7 @@ def module_sign(module: str) -> str:
 
 
 def variable_sign(module: str, variable: str) -> str:
-    """Returns the sign that a module has made something to communicate with."""
+    """Returns the sign that a module has created something to communicate with."""
     return f"{module}.{variable} has entries"
 
 

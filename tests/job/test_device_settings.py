@@ -51,7 +51,9 @@ def test_what_blinds_is_said_with_the_variable_to_set(
     (found,) = [one for one in settings_in_the_way(NCCL, settings, torch) if one.blinds]
     assert found.code == code
     assert found.why.startswith(why)
-    assert found.sentence.startswith("whether an op of NCCL runs on its device, or is over, is not")
+    assert found.sentence.startswith(
+        "it is not known whether an NCCL op runs on its device, or is over"
+    )
     assert found.sentence.endswith(f"; next time set {variable}")
 
 
@@ -60,8 +62,12 @@ def test_what_blinds_is_said_with_the_variable_to_set(
     [
         ({"TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}, "no dumps", "nothing is dumped"),
         ({"TORCH_NCCL_ENABLE_MONITORING": "false"}, "no monitor", "nothing is dumped"),
-        ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, "no error handling", "when the job would end"),
-        ({"TORCH_NCCL_ENABLE_TIMING": "0"}, "no timing", "when an op of NCCL began"),
+        (
+            {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"},
+            "no error handling",
+            "it is not known when the job would end",
+        ),
+        ({"TORCH_NCCL_ENABLE_TIMING": "0"}, "no timing", "no dump shows when an NCCL op began"),
     ],
 )
 def test_what_only_hides_something_beside_is_no_blindness(
@@ -107,8 +113,8 @@ def test_a_reason_of_the_recorder_is_said_where_no_setting_explains_it() -> None
     (found,) = settings_in_the_way(NCCL, TIMED, "2.13.0", reasons=reasons)
     assert found.blinds
     assert found.sentence == (
-        "in dp, whether an op of NCCL runs on its device, or is over, is not known:"
-        " its backend notes nothing that it hands over"
+        "in dp, it is not known whether an NCCL op runs on its device, or is over:"
+        " its backend does not record what it hands over"
     )
     blocking = TIMED | {"TORCH_NCCL_BLOCKING_WAIT": "1"}
     (found,) = settings_in_the_way(NCCL, blocking, "2.13.0", reasons=reasons)
@@ -123,7 +129,7 @@ def test_that_the_flight_recorder_is_off_is_what_the_recorder_saw() -> None:
 def test_messages_hide_one_group_in_many_jobs_and_blind_nobody() -> None:
     (found,) = settings_in_the_way(NCCL, TIMED, "2.13.0", reasons={"p2p": "pp"})
     assert not found.blinds
-    assert found.sentence.startswith("in pp, whether")
+    assert found.sentence.startswith("in pp, it is not known whether")
 
 
 def test_an_error_of_the_status_is_said_and_an_unknown_word_is_not() -> None:
@@ -173,10 +179,10 @@ def texts(
 def test_the_coverage_says_whose_settings_blind() -> None:
     blocking = {"TORCH_NCCL_BLOCKING_WAIT": "1"}
     (text,) = texts(views("nccl", blocking, {}, blocking))
-    assert text.startswith("ranks 0,2: whether an op of NCCL runs on its device")
+    assert text.startswith("ranks 0,2: it is not known whether an NCCL op runs on its device")
     assert text.endswith("; next time set TORCH_NCCL_BLOCKING_WAIT=0")
     (text,) = texts(views("nccl", blocking, blocking))
-    assert text.startswith("whether an op of NCCL")
+    assert text.startswith("it is not known whether an NCCL op")
     assert texts(views("gloo", blocking, blocking)) == []
     assert texts(views("nccl", {}, TIMED)) == []
     # What a rank is in later counts.

@@ -114,7 +114,7 @@ class FrtopApp(
         self._orders: Mapping[type[Order], Order] = {}
         self._window_s: float | None = None
         self._captured: set[JobKey] = set()
-        """Jobs that were captured automatically."""
+        """Jobs that have been captured automatically."""
         self._writings: tuple[Writing, ...] = ()
         self._home_loop: asyncio.AbstractEventLoop | None = None
 
@@ -127,7 +127,7 @@ class FrtopApp(
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Like Textual's, for texts from anywhere: no markup, no control characters."""
+        """Like Textual's, but safe for any text: no markup, no control characters."""
         del markup
         shown = "\n".join(map(printable, message.split("\n")))
         super().notify(shown, title=title, severity=severity, timeout=timeout, markup=False)
@@ -183,7 +183,7 @@ class FrtopApp(
             self.source.want_statistics(wanted, whom="screen")
 
     def _draw(self, newest: Frame) -> None:
-        """Draws the newest frame, or the earlier one that is shown, on the visible screen."""
+        """Draws the newest frame, or the earlier one on show, on the visible screen."""
         screen = self.screen
         if isinstance(screen, FrameScreen):
             frame, badge, past = self.shown(newest)
@@ -281,7 +281,7 @@ class FrtopApp(
         self.notify("Verdict copied to your terminal's clipboard.", timeout=4)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette lists the actions of our keys, and none of Textual's own."""
+        """The palette lists the actions of our keys, but none of Textual's own."""
         for _, binding, enabled, _ in screen.active_bindings.values():
             if enabled and binding.id and binding.show:
                 run = partial(self.run_action, binding.action, screen)

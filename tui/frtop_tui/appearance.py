@@ -8,7 +8,7 @@ from typing import Final
 THEMES: Final = ("auto", "dark", "contrast", "ansi", "plain")
 """Names that options take:
 
-    auto      by the terminal: dark, ansi where it has 16 colours, plain where NO_COLOR is set
+    auto      dark; ansi if the terminal has 16 colours, plain if NO_COLOR is set
     dark      our own colours on a dark background
     contrast  the same with a contrast of at least 7 to 1
     ansi      the terminal's own sixteen colours and background

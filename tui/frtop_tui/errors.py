@@ -5,13 +5,13 @@ FrtopError              exit status 1
 ├── ConfigTrouble       2   the configuration file, or a variable, has a wrong setting
 ├── NoAgent                 no agent of frtop runs here
 ├── NoJob                   no distributed job was found there
-├── NotOurs                 a process is another user's
+├── NotOurs                 a process belongs to another user
 ├── UnknownHost             a host name does not resolve
 ├── Unreachable             no agent answers at an address
-├── RemoteTrouble           a host was reached, and no agent can run or go on there
+├── RemoteTrouble           a host was reached, but no agent can run or go on there
 ├── WrongKey                an agent refuses our key, or has a key we do not know
 ├── KeyTrouble              our own key file cannot be used
-├── NotWritten              a file could not be written; one that was there is as it was
+├── NotWritten              a file could not be written; an existing one is unchanged
 ├── Unreadable              a file is damaged, or of a kind that frtop does not open
 ├── DemoFailed              the demo's job did not start
 └── Missing                 a program or package is not installed
@@ -52,7 +52,7 @@ class NoJob(FrtopError):
 
 
 class NotOurs(FrtopError):
-    """A process that was named is another user's."""
+    """A named process belongs to another user."""
 
 
 class UnknownHost(FrtopError):
@@ -64,7 +64,7 @@ class Unreachable(FrtopError):
 
 
 class RemoteTrouble(FrtopError):
-    """A host was reached through a shell, and no agent can run or go on there."""
+    """A host was reached through a shell, but no agent can run or go on there."""
 
 
 class WrongKey(FrtopError):
@@ -72,15 +72,15 @@ class WrongKey(FrtopError):
 
 
 class KeyTrouble(FrtopError):
-    """Our own key file is missing, unreadable, or others can read it."""
+    """Our own key file is missing or unreadable, or others can read it."""
 
 
 class Unreadable(FrtopError):
-    """A file is damaged, of an unknown kind or version."""
+    """A file is damaged, or of an unknown kind or version."""
 
 
 class NotWritten(FrtopError):
-    """A file could not be written; one that was there before is as it was."""
+    """A file could not be written; an existing one is unchanged."""
 
 
 class DemoFailed(FrtopError):

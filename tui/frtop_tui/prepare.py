@@ -11,13 +11,13 @@ import frtop_probe
 from frtop_probe.ring.recording import RECORD
 
 DEVICE_TENSORS = "FRTOP_DEVICE_TENSORS"
-"""Of `recorder.device_tensors`."""
+"""The variable of `recorder.device_tensors`."""
 PHASES = "FRTOP_PHASES"
-"""Of `recorder.phases`."""
+"""The variable of `recorder.phases`."""
 MODULES = "FRTOP_MODULES"
-"""Of `recorder.issuers`."""
+"""The variable of `recorder.issuers`."""
 ZERO_CODE_START = Path(frtop_probe.__file__).parent / "recorder" / "zero"
-"""Contains a `sitecustomize` that also runs the job's own."""
+"""A folder with a `sitecustomize` that also runs the job's own."""
 
 
 def prepare(
@@ -32,8 +32,8 @@ def prepare(
 
     The first rank of each host starts the agent on this interpreter: the job's own may lack
     pyzmq and py-spy. `record` is the folder for black boxes; None keeps that of `environ`.
-    `device_tensors`: tensors on GPUs can be read; `phases`: forwards and backwards are recorded;
-    `modules`: which module issued each op is. `environ` may say so, too.
+    `device_tensors`: tensors on GPUs can be read. `phases`: forwards and backwards are recorded.
+    `modules`: the module that issued each op is recorded. `environ` may request these, too.
     """
     prepared = dict(environ)
     path = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]

@@ -1,16 +1,16 @@
 """Finds the features: every folder in `features/` is one, and deleting it removes the feature.
 
-The core knows none by name. It asks for one of these modules of each folder that has it:
+The core knows no feature by name. It imports these modules from the folders that have them:
 
-    verbs.py     VERBS        verbs of the command line; imported at every start: must be quick
+    verbs.py     VERBS        verbs of the command line; imported at every start, so it must be fast
                  BESIDE_RUN   what `frtop run` can start beside a job
     settings.py  TABLES       tables of the configuration file, and SETTINGS in them
-    notes.py     NOTES        what is known of the culprits of a live job from elsewhere
+    notes.py     NOTES        what other sources know about the culprits of a live job
     screens.py   SCREENS      views, commands, keys, styles; imported to draw
-    follow.py    FOLLOWERS    what is asked of agents while a job is looked at
+    follow.py    FOLLOWERS    what to ask agents while somebody looks at a job
     events.py    PAGE         title and structs of events, for the reference of fields
     statistics_command.py
-                 COUNTED      counts files of the feature's own for `frtop statistics`
+                 COUNTED      counts the feature's own files for `frtop statistics`
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Ends the program when its terminal is gone: a window was closed, a session was lost.
+"""Ends the program when its terminal is gone: a closed window, a lost session.
 
 Textual 8.2 does not notice: its input thread reads end-of-file in an endless loop, its
 output queue fills up and blocks the application, and neither thread lets the process end.
-A thread of ours watches the terminal and interrupts the application within a second. The
+Our own thread watches the terminal and interrupts the application within a second. The
 command line imports this module, so it must not import Textual.
 """
 
@@ -33,7 +33,7 @@ class TerminalGone(BaseException):
 
 
 def moves_cursor() -> bool:
-    """Whether the terminal is one to draw on: Textual neither draws nor ends on these two."""
+    """Whether the terminal can be drawn on: on these two, Textual neither draws nor ends."""
     return os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
@@ -94,7 +94,7 @@ def watched(leave: Callable[[int], None]) -> Iterator[None]:
 def redirect_gone(terminals: Iterable[int]) -> None:
     """Redirects descriptors of terminals that are gone to `/dev/null`.
 
-    Otherwise output fails while the caller cleans up, and with it the clean-up.
+    Otherwise output fails while the caller cleans up, and so the clean-up fails, too.
     """
     gone = [descriptor for descriptor in terminals if not is_there(descriptor)]
     if not gone:
@@ -108,7 +108,7 @@ def redirect_gone(terminals: Iterable[int]) -> None:
 def end(status: int) -> int:
     """Returns `status` for `sys.exit`; ends the process if a thread would keep it alive.
 
-    To be called last, when everything is closed.
+    Call it last, when everything is closed.
     """
     deadline = time.monotonic() + GRACE_S
     others = [t for t in threading.enumerate() if t is not threading.main_thread()]
