@@ -106,7 +106,7 @@ def _of_itself(group: Sequence[Death], deaths: Deaths) -> bool:
 
 
 def _is_repeated(finding: Finding, others: Sequence[Finding]) -> bool:
-    """Whether the end shows the same and more, or the finding still holds."""
+    """Whether findings about the end show the same or more, or the finding still holds."""
     alike = [other for other in others if other.kind == finding.kind]
     if finding.kind in ("dead", "mismatch"):
         return any(_involved(finding) & _involved(other) for other in alike)

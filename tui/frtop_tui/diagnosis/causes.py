@@ -197,7 +197,7 @@ LocationKind = Literal[
     "dataloader",
     "file_io",
     "file_lock",  # waits for a file that another process has locked
-    "build_lock",  # waits until another process has built a C++ extension
+    "build_lock",  # waits for another process to build a C++ extension
     "sleeping",
     "lock",
     "socket",
@@ -240,7 +240,7 @@ LOCATIONS: Final[Mapping[LocationKind, LocationWords]] = {
     ),
     "build_lock": LocationWords(
         "lock",
-        "waits until another process has built a C++ extension, by its lock file,",
+        "waits for another process to build a C++ extension, whose lock file it polls,",
         "if nobody builds (pgrep -a ninja), its builder was killed: remove the file"
         " `lock` of that extension in TORCH_EXTENSIONS_DIR (~/.cache/torch_extensions)",
     ),

@@ -201,7 +201,7 @@ class Frame(BaseFrame, frozen=True):
 
     @property
     def until_ns(self) -> int:
-        """The end of the health so far: now, or when the last rank ended."""
+        """How long the health has lasted: until now, or until the last rank ended."""
         if self.health in _SINCE_THE_END or not self.ranks:
             return self.now_ns
         endpoints = 0

@@ -94,17 +94,17 @@ SUSPECTS_PER_NODE: Final = 6
 SPIN_UTILIZATION: Final = 98
 """Percent. A kernel that waits never ends, so NVML shows 100; some drivers round it down."""
 SPIN_SAMPLES: Final = 4
-"""In a row: an op that is merely slow, or a gap between two kernels, is over by then."""
+"""Samples in a row: an op that is merely slow, or a gap between two kernels, is over by then."""
 SPIN_NS: Final = 5_000_000_000
-"""Between the first and the last of them: utilization and power are averages over a second."""
+"""Time between the first and the last of them: each is an average over a second."""
 SPIN_LIMIT_SHARE: Final = 0.3
-"""Of the power limit, if no idle power was seen. An idle data-centre GPU with high clocks takes 10
-to 20 %; training takes more than half. Not measured: from data sheets and others' reports."""
+"""Share of the power limit, if no idle power was seen. An idle data-centre GPU with high clocks
+takes 10 to 20 %; training takes more than half. From data sheets and reports, not measured."""
 SPIN_RISE: Final = 0.2
-"""Of the range from idle power to the limit. A waiting kernel keeps a few of a hundred
+"""Share of the range from idle power to the limit. A waiting kernel keeps a few of a hundred
 multiprocessors busy, without arithmetic. Not measured either."""
 MAX_IDLE_SHARE: Final = 0.5
-"""Of the power limit: more than this is not idle power."""
+"""Share of the power limit: more than this is not idle power."""
 GPU_STALE_NS: Final = 10_000_000_000
 """Gauges are read every 2 s: older ones are stale."""
 

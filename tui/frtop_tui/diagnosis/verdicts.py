@@ -124,7 +124,7 @@ def _long_wait_text(node: WaitNode, now_ns: int) -> str:
     age = age_words((now_ns - oldest.since_ns) / 1e9, least=not oldest.op.dated)
     usual = "its usual duration is not known yet"
     if has_history(oldest.op):
-        # Without a line it is the group's longest pause, or a bound on it: not a usual one.
+        # Without a line, it is the group's longest pause, or a bound on that, not a usual wait.
         usual = "that is longer than usual in this group"
         if oldest.op.site is not None:
             usual = f"usually {timing(oldest.op.usual_ns)} there"

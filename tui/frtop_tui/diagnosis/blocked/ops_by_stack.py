@@ -195,7 +195,7 @@ def _callers(view: ObservedRank, call: C10dCall) -> str | None:
 
 
 def _is_of_another(view: ObservedRank, call: C10dCall) -> bool:
-    """Whether it may be no op, or one that another stage finds."""
+    """Whether the call may not be an op, or is one that another stage finds."""
     stack = working_stack(view)
     is_remote = stack is not None and future_of(view, stack) is not None
     return is_remote or _is_for_last(view, call)

@@ -45,7 +45,7 @@ class RankIndex:
         self.stale: set[int] = set()  # ranks that could not be read for a while
         self.deaths_version = 0  # grows whenever the order of deaths may differ
         # What differs from the update before:
-        self.seen: list[int] = []  # ranks that are another object
+        self.seen: list[int] = []  # ranks whose object is new
         self.replaced: list[tuple[Rank | None, Rank | None]] = []  # whose facts differ: old, new
         self.moved: set[int] = set()  # ranks with a changed fact, whichever rank it came from
         self.rewaited: list[int] = []  # ranks that are blocked in another op

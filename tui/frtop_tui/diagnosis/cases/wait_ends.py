@@ -107,7 +107,7 @@ def _last_entry_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
         # The peer's half, if that is still pending.
         halves = [op for op in peer.pending if answers(op, node)] if peer else []
         last = max([last, *(op.issued_ns + peer.clock_ns for op in halves if peer)])
-        # Fronts are reported before pending ops and counts: who has issued more is not blocked.
+        # Fronts are reported before pending ops and counts: a rank that issued more is not blocked.
         members = [node.waits[0].rank]
         if node.peer is not None and node.op.message and not node.answered:
             members.append(node.peer)

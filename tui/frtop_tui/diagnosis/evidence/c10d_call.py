@@ -177,7 +177,7 @@ def program_order(one: Sequence[StackStep], other: Sequence[StackStep]) -> tuple
 
 
 def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> C10dCall | None:
-    """The call that this frame is, None if it is none."""
+    """The call that this frame is; None if it is not a call."""
     frame = frames[depth]
     name = function_name(frame)
     if _RENDEZVOUS.search(frame.file):

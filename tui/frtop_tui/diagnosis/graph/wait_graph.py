@@ -149,7 +149,7 @@ class WaitGraph:
         elif index.moved or now_ns >= self._next_ns:
             moved, known = index.moved, self._valid.items()
             for node in [node for node, one in known if not one.is_valid(moved, now_ns)]:
-                # Mostly with the same result: a rank that was looked at still waits.
+                # The result is usually the same: a rank that was looked at still waits.
                 self._changes += self._sort(node, now_ns)
             self._next_ns = min((one.until_ns for one in self._valid.values()), default=NEVER)
 

@@ -119,13 +119,13 @@ def _busy_ns(context: Context, node: WaitNode, ranks: Sequence[int]) -> int:
 def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Absentees:
     """Blames ranks without progress, else those of unknown progress, else all.
 
-    A rank with the same cause as one without progress is blamed with it, unless it moves. Never
-    blamed: (a) a rank at a locked file while another one moves, which may hold the lock; (b) a rank
-    at a store key while another one is elsewhere, which may have to set it; (c) a rank that is
-    entering the op, or may be in another one: without a recorder, or with an op pending, until its
-    stack arrives, as the kernel shows a wait in gloo like any lock, and polling like any work. Of
-    very many absent ranks, `MOST_ABSENT_EXPLAINED` are examined, those that others may hold back
-    last.
+    A rank with the same cause as one without progress is blamed with it, unless it moves. Three
+    kinds of ranks are never blamed: (a) a rank at a locked file while another one moves, which may
+    hold the lock; (b) a rank at a store key while another one is elsewhere, which may have to set
+    it; (c) a rank that is entering the op, or may be in another one. Until its stack arrives, any
+    rank without a recorder or with an op pending may be: to the kernel, a wait in gloo looks like
+    any lock, and polling like any work. At most `MOST_ABSENT_EXPLAINED` absent ranks are examined;
+    those that others may hold back come last.
     """
     free_first = sorted(absent, key=lambda rank: _place_of(views[rank]) in _HOLDING)
     first = sorted(free_first[:MOST_ABSENT_EXPLAINED])

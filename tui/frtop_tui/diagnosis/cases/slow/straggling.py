@@ -57,7 +57,7 @@ class Straggling(NamedTuple, Generic[One]):
 
 
 def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | None:
-    """Finds who is late in most of the last parts; None if that may be chance, or costs little.
+    """Finds what is late in most of the last parts; None if that may be chance, or costs little.
 
     `parts` begin with the oldest. The more `tests` are made at a time, the surer each has to be.
     """
@@ -173,7 +173,7 @@ class _Seen(NamedTuple):
 def _often(
     parts: Sequence[Part[One]], late: Sequence[frozenset[One]], start: int
 ) -> dict[One, _Seen]:
-    """Those who are late in more than half of the parts from `start`."""
+    """Those that are late in more than half of the parts from `start`."""
     since, span_ns = late[start:], parts[-1].to_ns - parts[start].from_ns
     counts = Counter(one for those in since for one in those)
     most = {one: count for one, count in counts.items() if 2 * count > len(since)}

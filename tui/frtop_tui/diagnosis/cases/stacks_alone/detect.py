@@ -1,6 +1,6 @@
 """Ranks known by stacks only: which are in which call, which are not, which are further on.
 
-Stacks show no op numbers and mostly no groups. So a rank is not blamed for being alone in a call:
+Stacks show no op numbers, and usually no groups. So a rank is not blamed for being alone in a call:
 it may be ahead. A rank is blamed if it is in no call while enough others are in one, but never if
 it may wait for its device: behind a full queue every host stops at whatever it launches next,
 whichever rank is late.

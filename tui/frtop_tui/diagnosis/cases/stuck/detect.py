@@ -204,7 +204,7 @@ class Rendezvous(Detail, frozen=True):
 
 
 def rendezvous(views: Mapping[int, Rank], node: WaitNode) -> Rendezvous | None:
-    """Where the ranks of a rendezvous are; None if `node` is none."""
+    """Where the ranks of a rendezvous are; None if `node` is not one."""
     if not node.op.pseudo or node.kind != "init_process_group":
         return None
     waiting = [views[rank] for rank in sorted(node.waiting)]

@@ -115,7 +115,7 @@ def is_unobserved(context: Context, node: WaitNode) -> bool:
 
 
 def _asked(context: Context) -> Sequence[Rank]:
-    """Ranks with such transports, of which c10d has shown nothing for a while."""
+    """Ranks with such transports, about which c10d has shown nothing for a while."""
     index = context.index
     # An untracked op may be over: its rank may wait for something else.
     known = {rank for rank, wait in index.waits.items() if wait.op.tracked}
