@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     within = options.within or (DRY_WITHIN_S if options.dry else WITHIN_S)
     until = time.monotonic() + within
     if not options.dry and (why := _no_gpu()):
-        print(f"{why}; --dry runs the checks that need none", file=sys.stderr)
+        print(f"{why}; --dry runs the checks that need no GPU", file=sys.stderr)
         return 2
     session = Session(_root(), options.out, options.dry, until)
     session.run(checks, lambda text: print(text, flush=True))

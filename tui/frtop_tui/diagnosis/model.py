@@ -201,7 +201,7 @@ class Frame(BaseFrame, frozen=True):
 
     @property
     def until_ns(self) -> int:
-        """How long the health has lasted: until now, or until the last rank ended."""
+        """When the health was last seen to hold: now, or when the last rank ended."""
         if self.health in _SINCE_THE_END or not self.ranks:
             return self.now_ns
         endpoints = 0

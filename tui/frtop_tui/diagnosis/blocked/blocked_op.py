@@ -33,8 +33,8 @@ from frtop_tui.job.model import Rank
 from frtop_tui.job.unprepared import last_issue_is_least
 
 _AT_A_FULL_QUEUE: Final = OP_WAITS | {"computing", "unknown"}
-"""Places where a host may be that cannot hand over more ops because its device queue is full: on a
-stack, any line may be such a place."""
+"""Places where a host with a full device queue may be. It stops at any line, and its stack does not
+show why."""
 _NEVER_BLOCKED: Final = frozenset({"dead", "done", "stopped", "unreachable"})
 """States in which a pending op does not block the rank, or may be over by now."""
 
