@@ -118,7 +118,7 @@ def long_wait_texts(nodes: Sequence[WaitNode], now_ns: int) -> tuple[str, ...]:
 
 
 def _long_wait_text(node: WaitNode, now_ns: int) -> str:
-    """`rank 1 waits 25s in barrier #41 of default_pg at train.py:88; how long that ...`."""
+    """`rank 1 waits 25s in barrier #41 of default_pg at train.py:88; usually 0.3s there`."""
     waits = [wait for wait in node.waits if now_ns > deadlines_of(wait).lasting]
     oldest = min(waits, key=lambda wait: wait.since_ns)
     age = age_words((now_ns - oldest.since_ns) / 1e9, least=not oldest.op.dated)
