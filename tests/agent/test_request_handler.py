@@ -250,9 +250,9 @@ def test_a_malformed_list_admits_nobody_new_and_is_a_note(users: Users) -> None:
     assert not may_act(users.operator(card, users.stranger))
     assert error_of(colleague, wire.StateRequest(80)) is not None
     (note,) = owner.state().notes
-    assert "in order again" in note
+    assert "valid again" in note
     notes = wait_for(lambda: owner.update().notes, "updates have the notes too")
-    assert "line 2" in notes[0] or "in order again" in notes[0]
+    assert "line 2" in notes[0] or "valid again" in notes[0]
 
 
 async def test_a_hung_home_delays_no_request_for_long(
@@ -281,7 +281,7 @@ async def test_a_hung_home_delays_no_request_for_long(
         assert time.monotonic() - begin < DEADLINE / 2
     assert "does not answer" in admission.notes[0]
     alive.set()
-    while "in order again" not in admission.notes[0]:
+    while "valid again" not in admission.notes[0]:
         assert await admission.right(users.colleague.public) == "act"
 
 
@@ -327,7 +327,7 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
         assert isinstance(response, wire.Error)
         assert (response.id, response.reason) == (request.id, "unprepared")
         assert f"process {rank.pid} has no recorder" in response.text
-    why = f"{wire.OF_RECORDER}its ring is not readable (of another size)"
+    why = f"{wire.OF_RECORDER}its ring cannot be read (of another size)"
     instead = UnreadableRank(7, rank, why, None)
     tracker.ranks[instead.key] = instead
     response = asyncio.run(handler._respond(ChangeRecording(9, instead.key)))
@@ -342,7 +342,7 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
 
     none = asyncio.run(handler._respond(wire.HistoryRequest(5, rank.key, 10)))
     assert isinstance(none, wire.Error)
-    assert (none.reason, none.text) == ("unprepared", "the Flight Recorder was not read yet")
+    assert (none.reason, none.text) == ("unprepared", "the Flight Recorder has not been read yet")
     now = c10d(group("0", backend(4)))
     rank.take(Look(rank.pid, now), SECOND)
     ring = FlightRing("gloo", 2000, 4, tuple(entry(n) for n in range(1, 5)))
@@ -363,7 +363,7 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     (seen,) = told.ranks
     assert [(one.kind, one.count, one.timed) for one in seen.calls] == [("all_reduce", 4, 0)]
     assert (seen.samples[0].count, seen.steps) == (4, None)
-    assert "when ops ended is not known" in seen.note
+    assert "end times of ops are unknown" in seen.note
     some = asyncio.run(handler._respond(wire.HistoryRequest(7, rank.key, 0, 1, 2, 3)))
     assert isinstance(some, wire.HistoryResponse)
     assert [row.number for row in rows_of(some.history)] == [2, 3]

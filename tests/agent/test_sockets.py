@@ -73,7 +73,7 @@ def test_an_address_of_another_host_is_an_error(host: Host) -> None:
     agent = host.spawn(FRTOP_BIND="192.0.2.7")
     _, errors = agent.communicate(timeout=DEADLINE)
     assert agent.returncode == 1
-    assert "192.0.2.7 is no address of this host" in errors
+    assert "192.0.2.7 is not an address of this host" in errors
     assert "FRTOP_BIND" in errors
 
 

@@ -202,7 +202,7 @@ async def test_a_relative_folder_is_refused(agent: Agent) -> None:
     agent.end(0, 1, 2)
     await agent.until(lambda: agent.tracker.notes, "a note")
     assert agent.tracker.notes == (
-        "no black box of train.py: FRTOP_BOXES=boxes is no absolute path: set it to one",
+        "no black box of train.py: FRTOP_BOXES=boxes is not an absolute path: set it to one",
     )
     assert not agent.boxes.exists()
 

@@ -157,7 +157,7 @@ def test_an_op_keeps_its_number_when_messages_follow(rank: UnpreparedRank) -> No
 def test_an_op_that_cannot_be_numbered_is_a_note(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=12, collectives=6, pending=[work("allreduce", 9)])), SECOND)
     assert pending(rank) == []
-    assert shown(rank).notes == ("group 0: all_reduce in progress, number not known",)
+    assert shown(rank).notes == ("group 0: all_reduce in progress, number unknown",)
 
 
 def test_of_several_backends_those_count_that_were_used(rank: UnpreparedRank) -> None:

@@ -173,7 +173,7 @@ def test_a_hostile_folder_costs_its_user_at_most(host: UsersHost) -> None:
     far.start()
     state = host.state_with(far, 1)
     assert [rank.identity.pid for rank in state.ranks if rank.identity] == [mine]
-    own = f"names process {os.getpid()}, which is another user's: left alone"
+    own = f"names process {os.getpid()}, which belongs to another user: ignored"
     wait_for(
         lambda: any(own in note for note in far.request(wire.StateRequest).update.notes), "a note"
     )

@@ -32,7 +32,7 @@ def test_what_is_in_the_way_of_the_c10d_state_is_said_once() -> None:
 
 
 def test_a_rank_whose_ring_cannot_be_read_was_prepared() -> None:
-    why = f"{wire.OF_RECORDER}its ring is not readable (it was truncated to 0 bytes)"
+    why = f"{wire.OF_RECORDER}its ring cannot be read (it was truncated to 0 bytes)"
     scene = Unprepared(3)
     scene.prepared = {0, 2}
     scene.notes[1] = (why,)

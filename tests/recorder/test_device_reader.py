@@ -94,7 +94,7 @@ def test_a_tensor_is_let_go_after_its_copy_and_not_before() -> None:
     del copy
     gc.collect()
     assert held() is not None
-    assert "no other is begun" in problem(reader)
+    assert "no other copy begins" in problem(reader)
     driver.polls = 0
     wait_for(lambda: held() is None, "its end", DEADLINE_S)
     assert read(reader) == bytes(8)
@@ -154,7 +154,7 @@ def test_what_cannot_be_made_is_said() -> None:
     ("phase", "call", "words"),
     [
         ("ready", "", ""),
-        ("making", "cuMemHostAlloc", "is not made yet: cuMemHostAlloc has run for 3.0 s"),
+        ("making", "cuMemHostAlloc", "is not ready yet: cuMemHostAlloc has run for 3.0 s"),
         ("copying", "cuEventQuery", "begun 3.0 s ago, and it has not ended"),
         ("copying", "cuEventRecord", "begun 3.0 s ago, and cuEventRecord has not returned"),
         ("broken", "", "any more: why"),
@@ -236,7 +236,7 @@ def test_none_is_made_during_a_capture() -> None:
     try:
         devices, made = devices_with(torch_with(), Pending(Tensor()))
         assert made == []
-        with pytest.raises(UnreadableTensor, match="is not made yet"):
+        with pytest.raises(UnreadableTensor, match="is not ready yet"):
             devices.read(Copy(None, 4096, 8), 0, 1.0, lambda: True)
     finally:
         captures.over(graph)
@@ -266,5 +266,5 @@ def test_without_the_setting_nothing_is_made_and_the_setting_is_named(
 
 @pytest.mark.parametrize(("kind", "hip", "name"), [("xpu", None, "xpu"), ("cuda", "6.2", "ROCm")])
 def test_other_devices_are_named(kind: str, hip: str | None, name: str) -> None:
-    with pytest.raises(UnreadableTensor, match=rf"device \({name}\): frtop reads those of NVIDIA"):
+    with pytest.raises(UnreadableTensor, match=rf"device \({name}\): frtop reads only NVIDIA's"):
         locate(torch_with(hip=hip), Tensor(kind))

@@ -19,7 +19,7 @@ from waiting import wait_for
 pytestmark = pytest.mark.torch
 
 UNKNOWN = "the recorder does not know whether it is still pending"
-NOT_MADE = "is not made yet"
+NOT_MADE = "is not ready yet"
 ALONE = """
 saved["alone"] = dist.new_group([rank], use_local_synchronization=True)
 saved["tensor"] = on_device(torch.ones(4))
@@ -182,7 +182,7 @@ def test_a_copy_that_does_not_end_is_said_and_the_only_one(rank: InteractiveRank
     rank.run("assert sys.getrefcount(saved['stuck']) == before + 1")
     begin = time.monotonic()
     for sequence in (stuck, other):
-        assert "no other is begun" in one(rank, sequence)["error"]
+        assert "no other copy begins" in one(rank, sequence)["error"]
     assert time.monotonic() - begin < COPY_S
     rank.wait_for_heartbeats()
     rank.run("switch('stuck', 0)")

@@ -61,7 +61,7 @@ def test_with_any_other_scope_nobody_is_named(
     (tmp_path / "scope").write_text(scope)
     assert "ptrace_scope is" in trace_permission.allow(tmp_path, AGENT)
     (tmp_path / "scope").unlink()  # no Yama
-    assert "not there" in trace_permission.allow(tmp_path, AGENT)
+    assert "missing" in trace_permission.allow(tmp_path, AGENT)
     assert calls == []
 
 

@@ -85,7 +85,7 @@ def test_the_queue_of_the_late_rank_says_what_it_has_not_issued() -> None:
 
 def test_instead_of_an_empty_history_it_says_how_to_get_one() -> None:
     assert "history  not recorded; `frtop run -- ...` records it next time" in queue(0)
-    why = f"{wire.OF_RECORDER}its ring is not readable (of another size)"
+    why = f"{wire.OF_RECORDER}its ring cannot be read (of another size)"
     damaged = replace(outside().ranks[0], notes=(why,))
     shown = "\n".join(map(text_of, queue_lines(damaged, NOW, 120, {})))
     assert f"history  {why}" in shown
@@ -99,7 +99,7 @@ def test_the_history_is_what_torch_has_recorded_with_what_it_does_not_tell() -> 
     (pending,) = rank.pending
     last = replace(pending, sequence=-5, done_ns=0)  # in the ring, too
     over = replace(pending, sequence=-7, number=8811, done_ns=pending.issued_ns, timed=False)
-    note = "Flight Recorder: the last 2 of 9 ops of gloo; roots are not in it"
+    note = "Flight Recorder: the last 2 of 9 ops of gloo; roots are not recorded"
     snapshot = replace(rank.snapshot, ops=(over, last), ops_note=note)
     unprepared = replace(rank, snapshot=snapshot, evidence=UNPREPARED)
     rows = [text_of(row) for row in queue_lines(unprepared, NOW, 120, {})]

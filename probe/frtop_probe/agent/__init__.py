@@ -6,6 +6,6 @@ Two sockets, both CURVE servers that admit only listed keys (`sockets`):
 * ROUTER, `Announcement.ask`: a DEALER sends a `Request`, and gets a `Response` with the same
   `id`.
 
-Subscribe first, then request the state; apply the updates numbered above it. A gap in the
-numbers, or another `instance`, means: request the state again.
+To follow, subscribe first, then request the state, then apply the updates numbered above it. After
+a gap in the numbers, or a new `instance`, request the state again.
 """

@@ -25,7 +25,7 @@ def main() -> int:
 
 
 def _is_served() -> bool:
-    """Returns whether an agent already runs: of eight ranks that start one, seven stop here."""
+    """Returns whether an agent already runs: if eight ranks start one, seven stop here."""
     try:
         return is_served(AgentFiles.here(folder()))
     except FolderError:

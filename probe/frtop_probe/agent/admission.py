@@ -1,7 +1,7 @@
 """Who may act: the rights of operators, looked up at every request.
 
-The declaration of a request says whether it acts. Whoever reaches an agent through a shell is its
-user: `Rights`. Over sockets, rights go with keys: `key_rights` reads the lists.
+The declaration of a request says whether it acts. Anyone who reaches an agent through a shell is
+the agent's user: `Rights`. Over sockets, rights belong to keys: `key_rights` reads the lists.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final, Literal
 Right = Literal["read", "act"]
 MAX_READ_ONLY_CONNECTIONS: Final = 1024
 """Read-only connections remembered per key; the oldest are dropped. An operator can displace
-only its own connections, and gave up its right of its own accord."""
+only its own connections, and it chose to give up their right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """The sender of a request: a connection, and the key that its handshake has proved.
+    """The sender of a request: a connection, and the key proved in its handshake.
 
     On a pipe there is one connection and no key: both are "".
     """
@@ -27,7 +27,7 @@ class Operator:
 
 
 class Rights:
-    """Every operator may act, unless the agent is `read_only` or the operator has given it up."""
+    """Every operator may act, unless the agent is `read_only` or the operator gave up the right."""
 
     def __init__(self, *, read_only: bool = False) -> None:
         self._read_only = read_only
@@ -51,7 +51,7 @@ class Rights:
         return False
 
     def give_up(self, operator: Operator) -> None:
-        """From now on this connection may only read; this cannot be undone.
+        """Makes this connection read-only from now on; this cannot be undone.
 
         Clients choose connection ids, so an id counts only together with its key.
         """

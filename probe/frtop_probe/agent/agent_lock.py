@@ -17,9 +17,9 @@ _PAUSE_S: Final = 0.03
 
 
 class AgentLock:
-    """Held from before the agent opens its sockets until after its last action.
+    """An agent holds it from before it opens its sockets until after its last action.
 
-    Whoever locks the file then checks that it still lies in the folder. So its holder may
+    After locking the file, an agent checks that it is still in the folder. So the holder may
     remove the file, and a cleared folder is noticed.
     """
 
@@ -32,7 +32,7 @@ class AgentLock:
         """Takes the lock; None when another agent holds it.
 
         Raises:
-            OSError: the lock file cannot be made, or this file system has no locks.
+            OSError: the lock file cannot be created, or the file system has no locks.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         for attempt in range(attempts):
@@ -62,7 +62,7 @@ class AgentLock:
             return False
 
     def retake(self) -> bool:
-        """Takes the lock in a folder that was made anew; False if another agent has it.
+        """Takes the lock in a recreated folder; False if another agent has it.
 
         Raises:
             OSError: as for `take`.
@@ -77,9 +77,9 @@ class AgentLock:
     def remove_files(self, *, log: bool = True) -> None:
         """Removes the card, and the spawn and log files that are empty.
 
-        An agent that begins keeps the `log`, to which it is about to write. Files with content
-        stay: they say why an agent failed to start, and who acted. If the folder was made anew,
-        all stay: they belong to the agent that holds the lock there.
+        An agent that starts keeps the `log`, because it is about to write to it. Files with content
+        stay: they say why an agent failed to start, and who acted. If the folder was recreated, all
+        files stay: they belong to the agent that holds the lock there.
         """
         if not self.in_place:
             return
@@ -105,7 +105,7 @@ class AgentLock:
 def is_served(files: AgentFiles) -> bool:
     """Whether an agent holds the lock and has its card there.
 
-    An agent that starts or leaves holds the lock without a card. If that lasts for `LEAVE_S`, it
+    An agent that is starting or leaving holds the lock without a card. After `LEAVE_S`, it
     counts as serving.
     """
     until = time.monotonic() + LEAVE_S
@@ -117,7 +117,7 @@ def is_served(files: AgentFiles) -> bool:
 
 
 def take_when_free(files: AgentFiles) -> AgentLock | None:
-    """The lock, once an agent that is leaving has released it; None when another one serves.
+    """The lock, once an agent that is leaving has released it; None when another agent serves.
 
     Raises:
         OSError: as for `AgentLock.take`.

@@ -1,7 +1,7 @@
-"""How the agents of a folder can be reached: each writes a card, screens on the host read it.
+"""How to reach the agents of a folder: each writes a card, which screens on the host read.
 
-The agent's lock tells a running agent from the files of a killed one: the kernel releases the
-lock at any end, and shows it across containers. Standard library only.
+The agent's lock distinguishes a running agent from the files of a killed one: the kernel releases
+the lock however the agent ends, and shows it across containers. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
 from frtop_probe.ring.pid_namespace import PidNamespace
 
 MAX_AGENTS: Final = 256
-"""Agents (one per container) that a reader looks for in one folder; a card takes some µs."""
+"""Agents (one per container) that a reader looks for in one folder; a card takes a few µs."""
 _MAX_CARD: Final = 64 * 1024
 
 
@@ -29,7 +29,7 @@ class Announcement:
     """The card of one agent.
 
     `address` is valid in the agent's network namespace, `host` is its container's host name.
-    `pub` is the port of updates, `ask` that of requests. `public_key` is CURVE in z85. The
+    `pub` is the port for updates, `ask` the port for requests. `public_key` is CURVE in z85. The
     namespaces are inodes, 0 if unknown.
     """
 
@@ -51,7 +51,7 @@ class Announcement:
 
 
 def own_version() -> str:
-    """The version of this frtop; "" where it runs from a checkout that is not installed."""
+    """The version of this frtop; "" when it runs from a checkout that is not installed."""
     try:
         return metadata.version("frtop")
     except metadata.PackageNotFoundError:
@@ -105,7 +105,7 @@ def write_card(files: AgentFiles, announcement: Announcement) -> None:
         OSError: it cannot be written.
     """
     content = (json.dumps(asdict(announcement), indent=1) + "\n").encode()
-    # `stale_files` removes drafts of this name when their agent was killed.
+    # `stale_files` removes such drafts after their agent was killed.
     draft = files.card.with_suffix(f".{secrets.token_hex(4)}.draft")
     atomic_file.write(files.card, content, draft=draft)
     with suppress(OSError):

@@ -1,11 +1,11 @@
-"""Writes black boxes: when a rank of a recorded job ends badly, its host's ranks are saved.
+"""Writes black boxes: when a rank of a recorded job ends badly, saves the ranks of its host.
 
-The launcher, or the end of the container, may kill everything at any moment. So the first box has
+The launcher, or the end of the container, may kill everything at any moment. So the first box holds
 what is at hand. It is rewritten with the stacks of the living ranks, again at further deaths, and a
 last time when all ranks have ended. If a job stalls, snapshots are taken in advance.
 
-Jobs that nobody records leave no box, except jobs without a recorder that somebody watches. The
-agent does not wait for the boxes of these.
+Unrecorded jobs leave no box, except jobs without a recorder that somebody watches. The agent does
+not wait for the boxes of those.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from frtop_probe.ring.header import RingClosed
 from frtop_probe.ring.recording import BOX_KIND, BOX_SUFFIX, RecordingLock
 
 AFTER_DEATH: Final = 1.0
-"""Seconds for the stacks of living ranks: the launcher may end them at any moment."""
+"""Seconds to get the stacks of living ranks: the launcher may end them at any moment."""
 SLOW: Final = 10.0
-"""Seconds without an answer of the record folder after which a note is sent."""
+"""Seconds without an answer from the record folder after which a note is sent."""
 MAX_SNAPSHOTS_AT_ONCE: Final = 64
 BOX_NOTE: Final = "black box of "
 MAX_ROWS: Final = 16 * 8192
-"""Most ops of all ranks together; with more than sixteen ranks, or longer rings, each keeps
+"""Most ops of all ranks together; with more than sixteen ranks, or longer rings, each rank keeps
 fewer."""
 SNAPSHOT_LIFETIME_NS: Final = 60_000_000_000
 """How long after a stall its snapshots may still explain a death."""
@@ -54,7 +54,7 @@ Occasion = Literal["stall", "request", "death"]
 MAX_SNAPSHOTS: Final[dict[Occasion, int]] = {"stall": 4, "request": 4, "death": 2}
 """Sets of snapshots per occasion; those of a stall come in pairs."""
 MAX_SNAPSHOT_BYTES: Final = 8 * 1024 * 1024
-"""Most bytes of one job; then the oldest are dropped. Snapshots of eight ranks take 60 KB."""
+"""Most bytes per job; beyond that the oldest are dropped. Snapshots of eight ranks take 60 KB."""
 QUIET_NS: Final = 10_000_000_000
 """Time without progress after which a job counts as stalled."""
 PAIR_NS: Final = 2_500_000_000
@@ -66,7 +66,7 @@ MAX_WAIT_NS: Final = 300_000_000_000
 class BlackBoxWriter:
     """Writes the black boxes of one agent; called by the service's ticks and at deaths.
 
-    `host` and `instance` are those of the agent: names of files contain them.
+    `host` and `instance` are those of the agent: file names contain them.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class BlackBoxWriter:
             with self._guarded(job):
                 self._update(job, now_ns)
         self._job_of = {key: job for key, job in self._job_of.items() if key in self._tracker.ranks}
-        # A closed job is remembered while its ranks are: they must not open another one.
+        # A closed job is remembered while its ranks are: they must not open another job.
         known = set(self._job_of.values())
         self._jobs = [job for job in self._jobs if not job.closed or job in known]
         self._update_lock()
@@ -125,7 +125,7 @@ class BlackBoxWriter:
     async def finish(self, tick: Callable[[], None], end: float) -> None:
         """Completes boxes before the agent leaves, until `end` on the monotonic clock.
 
-        Jobs that stall are written now, because they may be killed later.
+        Writes jobs that stall now, because they may be killed later.
         """
         now_ns = time.monotonic_ns()
         for job in self._jobs:
@@ -141,7 +141,7 @@ class BlackBoxWriter:
         self._lock.remove()
 
     def _assign(self, rank: TrackedRank) -> None:
-        """Puts a rank into its job, also when the rank has only now named it."""
+        """Puts a rank into its job, even if the rank has only now named it."""
         identity, record = rank.job, rank.record
         job = self._job_of.get(rank.key)
         if identity is None or not record:
@@ -171,11 +171,11 @@ class BlackBoxWriter:
             return
         for rank in list(job.ranks.values()):
             if rank.key not in self._tracker.ranks and rank.exit_info is None:
-                if job.since_ns and job.wanted:  # nobody watches it now: the box stays as it is
+                if job.since_ns and job.wanted:  # nobody watches now: leave the box as it is
                     self._close(job)
                     job.changed.set()
                     return
-                job.remove_rank(rank)  # it has made a new ring
+                job.remove_rank(rank)  # it made a new ring
             elif job.note_end(rank) or (rank.lives and not job.failed):
                 self._check_failure(job, rank)
         living = job.living
@@ -221,7 +221,7 @@ class BlackBoxWriter:
             name = job.job.name
             self._tracker.note(f"a snapshot for the black box of {name} failed: {error!r}")
             return
-        # A rank that has ended meanwhile has no stacks to show.
+        # A rank that has ended since then has no stacks to show.
         seen = (one for one in snapshots if any(dump.error != "gone" for dump in one.dumps))
         job.snapshots.add(occasion, seen, time.monotonic_ns())
         job.changed.set()
@@ -235,7 +235,7 @@ class BlackBoxWriter:
 
     async def _keep_writing(self, job: RecordedJob) -> None:
         """Rewrites a box, one write at a time, until it is complete."""
-        # The first box leaves out the rings of living ranks, which take long to read.
+        # The first box omits the rings of living ranks, which take long to read.
         most: int | None = max(1, len(job.ranks) - len(job.living))
         with self._guarded(job):
             path = self._path(job)
@@ -255,7 +255,7 @@ class BlackBoxWriter:
         now = ClockReading.now()
         after = self._make_update(job.updates_now(now.monotonic_ns), now)
         for name, reason in job.faults.items():
-            text = f"the black box of {job.job.name} lacks what cannot be read of {name}: {reason}"
+            text = f"the black box of {job.job.name} lacks data of {name}: {reason}"
             self._tracker.note_fault(text)
         notes = tuple(note for note in after.notes if not note.startswith(BOX_NOTE))
         after = structs.replace(after, notes=notes)
@@ -277,7 +277,8 @@ class BlackBoxWriter:
 
     async def _write(self, job: RecordedJob, path: Path, box: wire.BlackBox) -> None:
         """Writes a box; a problem becomes a note, since the job must not suffer."""
-        # An agent that found only dead ranks may follow one that has written their box.
+        # An agent that found only dead ranks may follow an agent that has already written their
+        # box.
         unless = "" if job.seen_alive else f"{job.file_stem(self._host)}-*"
         write = _write_of_unprepared if job.since_ns else _write
         writing = daemon_thread.run(lambda: write(path, box, unless), "frtop black box")
@@ -306,7 +307,7 @@ class BlackBoxWriter:
 
     @contextmanager
     def _guarded(self, job: RecordedJob) -> Iterator[None]:
-        """Gives up the box on any error, so that the agent goes on."""
+        """Gives up the box on any error; the agent goes on."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - damaged rings, and unforeseen errors
@@ -334,9 +335,9 @@ class BlackBoxWriter:
 
 
 def _write_of_unprepared(path: Path, box: wire.BlackBox, unless: str) -> str:
-    """Writes a box to the user's own folder, in which old ones give way."""
+    """Writes a box to the user's own folder; removes old boxes to make room."""
     if not path.is_absolute():
-        return f"{BOXES}={path.parent} is no absolute path: set it to one"
+        return f"{BOXES}={path.parent} is not an absolute path: set it to one"
     try:
         make_room(path.parent, keep=path)
     except OSError as error:
@@ -347,7 +348,7 @@ def _write_of_unprepared(path: Path, box: wire.BlackBox, unless: str) -> str:
 def _write(path: Path, box: wire.BlackBox, unless: str) -> str:
     """Writes a box unless another file matches `unless`; returns the problem, or ""."""
     if not path.is_absolute():
-        return f"{path.parent} is no absolute path: set FRTOP_RECORD to one"
+        return f"{path.parent} is not an absolute path: set FRTOP_RECORD to one"
     try:
         if unless and any(other != path for other in path.parent.glob(unless)):
             return ""
@@ -363,9 +364,9 @@ def _write(path: Path, box: wire.BlackBox, unless: str) -> str:
 class RecordedJob:
     """The state of one recorded job.
 
-    `failed` is true from the first bad end of a rank on. `wanted` says that a box must be
+    `failed` is true from the first bad end of a rank. `wanted` means that a box must be
     written: after a failure, or when the agent leaves while the job stalls. `closed` jobs
-    need nothing more. Of a job that nobody prepared, `since_ns` is when it was seen first; else 0.
+    need nothing more. `since_ns` is when a job without a recorder was first seen, 0 for others.
     """
 
     def __init__(self, host: str, record: str, job: wire.Job, since_ns: int = 0) -> None:
@@ -380,7 +381,7 @@ class RecordedJob:
         self.closed = False
         self.seen_alive = False
         self.faults: dict[str, str] = {}
-        """Why something is missing in the box, by the name of the rank."""
+        """Why the box lacks something, by the name of the rank."""
         self.snapshots = RecentSnapshots(host)
         self.stall = StallDetector()
         self._host = host
@@ -390,7 +391,7 @@ class RecordedJob:
 
     @property
     def over(self) -> bool:
-        """Whether all ranks have ended, and their exit info was sent."""
+        """Whether all ranks have ended and their exit info was sent."""
         return all(rank.exit_info is not None for rank in self.ranks.values())
 
     @property
@@ -411,7 +412,7 @@ class RecordedJob:
         )
 
     def add_rank(self, rank: TrackedRank, job: wire.Job) -> None:
-        """Adds a rank, and fills in what it knows of the job."""
+        """Adds a rank, and fills in what it knows about the job."""
         if rank.key in self.ranks and job == self.job:
             return
         self.ranks[rank.key] = rank
@@ -452,7 +453,7 @@ class RecordedJob:
             self.snapshots.drop_before(now_ns - SNAPSHOT_LIFETIME_NS)
 
     def updates_now(self, now_ns: int) -> tuple[wire.RankUpdate, ...]:
-        """The state of all ranks as of now; of ended ranks, as last sent."""
+        """The current state of all ranks; ended ranks as last sent."""
         found = []
         for rank in self.ranks.values():
             with self._noted(rank):
@@ -463,7 +464,7 @@ class RecordedJob:
 
     @contextmanager
     def _noted(self, rank: TrackedRank) -> Iterator[None]:
-        """Leaves out a rank whose ring cannot be read."""
+        """Leaves out a rank if its ring cannot be read."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - a ring may hold anything
@@ -472,8 +473,8 @@ class RecordedJob:
     async def histories(self, most: int | None = None) -> tuple[wire.HistoryResponse, ...]:
         """The ops of all ranks, or of the `most` ranks that died first.
 
-        They are encoded already and fit only for writing. So a rank that is dead or issues
-        nothing is read once, even when its ring has to make room for new ranks.
+        They are already encoded and fit only for writing. So a rank that is dead or issues
+        nothing is read once, even if its ring must make room for new ranks.
         """
         limit = MAX_ROWS // max(1, len(self.ranks))
         order = sorted(self.ranks.values(), key=lambda rank: (rank.died_ns or _NEVER, rank.key))
@@ -493,7 +494,7 @@ class RecordedJob:
         return tuple(found)
 
     def close(self) -> None:
-        """Releases everything except the ranks: the box is written, or not wanted."""
+        """Releases everything except the ranks: the box is written, or not needed."""
         self.closed = True
         self.before = None
         self.snapshots = RecentSnapshots(self._host)
@@ -505,7 +506,7 @@ class RecordedJob:
         return f"{self.file_stem(host)}-{_clean(instance[:6])}{BOX_SUFFIX}"
 
     def file_stem(self, host: str) -> str:
-        """The part of the name that boxes of this job and host share, whoever wrote them."""
+        """The part of the name that all boxes of this job and host share, from any agent."""
         job = self.job
         which = job.nonce or job.run_id or f"{job.master_addr}-{job.master_port}"
         return "-".join(map(_clean, (job.name or "job", which, f"a{job.attempt}", host)))
@@ -543,12 +544,12 @@ class RecentSnapshots:
         self._sets = [one for one in self._sets if one.at_ns >= before_ns]
 
     def encoded(self) -> tuple[wire.SnapshotResponse, ...]:
-        """All of them, oldest first; encoded already and fit only for writing."""
+        """All of them, oldest first; already encoded and fit only for writing."""
         return tuple(cast("wire.SnapshotResponse", msgspec.Raw(one.data)) for one in self._sets)
 
 
 def awaited_workers(ranks: Iterable[TrackedRank]) -> tuple[int, ...]:
-    """Pids of the DataLoader workers for which these ranks wait now."""
+    """Pids of the DataLoader workers that these ranks are waiting for."""
     known = (rank.status() for rank in ranks)
     fetches = (status.fetch for status in known if status is not None)
     return tuple(
@@ -575,9 +576,9 @@ def _clean(text: str) -> str:
 class StallDetector:
     """Detects that a job makes no progress, and schedules snapshots of it. Pure: takes `now`.
 
-    A job that its launcher kills while it hangs leaves no time for snapshots, so its black box
-    needs earlier ones. They are taken in pairs, because one alone does not show whether anything
-    moves, and ever less often, because they show the same.
+    If a launcher kills a hung job, no time is left for snapshots, so its black box needs
+    earlier ones. They are taken in pairs, because one alone does not show whether anything
+    moves, and less and less often, because they show the same.
     """
 
     def __init__(self) -> None:
@@ -591,7 +592,7 @@ class StallDetector:
     def update(self, progress: Hashable, now_ns: int) -> bool:
         """Takes the current progress; returns whether a snapshot is due.
 
-        `progress` is any value that changes when something has moved.
+        `progress` is any value that changes when something moves.
         """
         if progress != self._progress:
             if self.is_stalled(now_ns):

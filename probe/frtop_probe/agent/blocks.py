@@ -2,7 +2,7 @@
 
 Sends and receives are counted instead, by peer and tag. Every op of a rank passes through here, so
 `BlockReader` reads slots in bulk, and looks up an op's value by its signature. It waits up to
-`GRACE_NS` for a reduce op to be decoded. `BlockBuilder` cuts the ops of one group into blocks.
+`GRACE_NS` until a reduce op is decoded. `BlockBuilder` cuts the ops of one group into blocks.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from frtop_probe.ring.layout import LONGEST, Flag, StatusCell
 from frtop_probe.ring.reader import OpKey
 
 GRACE_NS: Final = 2_000_000_000
-"""After this time an op is taken as it is: its unknown fields stay unknown."""
+"""After this time an op is taken as is: its unknown fields stay unknown."""
 MAX_MESSAGES: Final = 48
-"""Messages per tick. Groups beyond it are sent in larger blocks a tick later."""
+"""Messages per tick. Further groups are sent in larger blocks one tick later."""
 AT_ONCE: Final = 16_384
-"""Ops of a rank in one tick, some 50 ms of a core: a new agent finds longer rings full."""
+"""Ops of a rank per tick, about 50 ms of a core: a new agent finds longer rings full."""
 _TORN: Final = 4
-"""Ticks for which a slot may be unwritten: a thread may be stopped while it writes."""
+"""Ticks for which a slot may stay unwritten: a thread may be stopped while it writes."""
 
 MAX_CHANNELS: Final = 1024
 
 _Meaning = tuple["BlockBuilder | None", int, int]
-"""The block that an op belongs to (None: none), its value, and its share in the sum over pairs. The
+"""An op's block (None if it has none), its value, and its share in the sum over pairs. The
 value of a send or receive is the place of its channel, plus 1."""
 _Channel = tuple[int, bool, int | None, int | None]
-"""Messages that are counted together: group, whether they are sent, peer, tag."""
+"""Messages that are counted together: group, whether sent, peer, tag."""
 _SKIPPED: Final[_Meaning] = (None, 0, 0)
 _UNKNOWN: Final = -1
 _Words = tuple[int, int, int, int]
@@ -52,11 +52,11 @@ _REDUCE: Final = 8 * (layout.SLOT_REDUCE - layout.SLOT_BODY.size)
 """Where the reduce op is in the word with the checksum."""
 _MESSAGE: Final = 8 * (layout.SLOT_MESSAGE - layout.SLOT_BODY.size)
 _MAX_KNOWN: Final = 4096
-"""Most ops whose meaning is kept: with varying shapes each op has another one."""
+"""Most ops whose meaning is kept: if shapes vary, each op has its own."""
 MAX_RECENT: Final = 48
-"""Most blocks in the full state; the older ones are in the largest size."""
+"""Most blocks in the full state; older ones have the largest size."""
 MAX_EARLY: Final = 256
-"""Most ops after a gap: threads that overtake each other leave fewer, so it will stay."""
+"""Most ops after a gap: threads that overtake each other leave fewer; with more, the gap stays."""
 _MAX_WAIT: Final = 2
 """Ticks for which an op may be missing: another thread may still be writing it."""
 
@@ -72,7 +72,7 @@ class BlockReader:
         self._builders: dict[int, BlockBuilder] = {}
         self._known: dict[_Words, _Meaning] = {}
         self._given_up_values: dict[_Words, _Meaning] = {}
-        """Values of ops that were given up; later ops with these keys may become known."""
+        """Values of ops that were given up on; later ops with these keys may become known."""
         self._channels: dict[_Channel, int] = {}
         self._messages: list[int] = []
         """Number of the last message, by the place of its channel."""
@@ -89,7 +89,7 @@ class BlockReader:
             blocks = builder.cut()
             if self._exact(builder):
                 made += encode_blocks(builder.group, blocks)
-            # groups left out come first next time
+            # groups left out now come first next time
             self._builders[builder.group] = self._builders.pop(builder.group)
         return tuple(made)
 
@@ -123,7 +123,7 @@ class BlockReader:
         ring = self._ring
         head = ring.cell(StatusCell.HEAD)
         expected = max(self._next, ring.oldest(head))
-        overtaken = head - ring.shape.slots // 2  # the ring overwrites these soon: do not wait
+        overtaken = head - ring.shape.slots // 2  # soon overwritten: do not wait
         known, weights, count, messages = self._known, WEIGHTS, len(WEIGHTS), self._messages
         rows = bulk_read.words(ring, expected, min(head, expected + AT_ONCE - 1))
         for sequence, issued_ns, number, what, party, sizes, state, right in rows:
@@ -154,7 +154,7 @@ class BlockReader:
         self._next = expected
 
     def _new_meaning(self, words: _Words, number: int, *, late: bool) -> _Meaning | None:
-        """The meaning of an op seen for the first time; None while it is waited for."""
+        """The meaning of an op seen for the first time; None to wait for it."""
         if late and words in self._given_up_values:
             return self._given_up_values[words]
         meaning = self._meaning(words, number)
@@ -166,7 +166,7 @@ class BlockReader:
         return meaning
 
     def _is_overdue(self, sequence: int) -> bool:
-        """Whether an unwritten slot is no longer waited for."""
+        """Whether to stop waiting for an unwritten slot."""
         self._torn = self._torn + 1 if sequence == self._next else 1
         if self._torn <= _TORN:
             return False
@@ -206,7 +206,7 @@ class BlockReader:
         _, flags = bulk_read.event_and_flags(party >> 32 & 2**32 - 1)
         tag = None if flags & Flag.DEVICE else signature.tag
         if tag is None and not flags & Flag.DEVICE:
-            return _SKIPPED  # its sizes, with the tag, were overwritten
+            return _SKIPPED  # its sizes and its tag were overwritten
         channel = key.group, signature.kind == "send", signature.peer, tag
         place = self._channels.get(channel)
         if place is None:
@@ -219,7 +219,7 @@ class BlockReader:
         return meaning
 
     def _pairs(self, signature: wire.Signature, group: int) -> int:
-        """The value of an op's splits, which alone need the members: there may be thousands."""
+        """The value of an op's splits, which alone need the members (there may be thousands)."""
         if signature.kind not in SPLIT:
             return 0
         members = self._view.members(group)
@@ -275,7 +275,7 @@ class BlockBuilder:
         self._waited = 0
 
     def add(self, number: int, count: int, pairs: int) -> None:
-        """Adds any op, also one out of order; `append` is for the common case."""
+        """Adds any op, even out of order; `append` is for the common case."""
         if number >= self.end:
             self._early[number] = count, pairs
             self._catch_up()
@@ -288,7 +288,7 @@ class BlockBuilder:
             self._skip_to(number + 1)
 
     def cut(self) -> list[Block]:
-        """Returns the blocks to send now: the more ops have come, the larger."""
+        """Returns the blocks to send now: the more ops have arrived, the larger the blocks."""
         self._catch_up()
         quiet = self.end == self._seen
         self._seen = self.end
@@ -323,7 +323,7 @@ class BlockBuilder:
             self.end += 1
 
     def _skip_to(self, number: int) -> None:
-        """Continues after a gap; what came before it is cut as it is."""
+        """Continues after a gap; cuts what came before it as it is."""
         self._ready += self._cut(everything=True)
         del self._ready[:-MAX_RECENT]
         self.start = self.end = number

@@ -1,6 +1,6 @@
-"""The folder for black boxes of unprepared jobs, for which nobody has named a folder.
+"""The folder for black boxes of unprepared jobs, for which nobody named a folder.
 
-It belongs to the user, never to the job. The number and size of boxes in it are bounded.
+It belongs to the user, never to the job, and holds a bounded number and size of boxes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 from frtop_probe.ring.recording import BOX_SUFFIX
 
 BOXES: Final = "FRTOP_BOXES"
-"""Environment variable that names another folder; 0 for no such boxes."""
+"""Environment variable that names another folder; 0 turns such boxes off."""
 MAX_BOXES: Final = 32
 MAX_BYTES: Final = 256 << 20
-"""Most bytes of all boxes; then the oldest are removed. A box of eight ranks takes 300 KB."""
+"""Most bytes of all boxes; beyond that the oldest are removed. Boxes of eight ranks take 300 KB."""
 
 
 def box_folder(environment: Mapping[str, str] = os.environ) -> str:
@@ -28,7 +28,7 @@ def box_folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> str:
-    """The user's folder for state; "" where there is no home."""
+    """The user's folder for state; "" if there is no home."""
     state = environment.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):  # noqa: PTH117 - it may be empty
         home = environment.get("HOME", "")
@@ -39,10 +39,10 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def make_room(folder: Path, *, keep: Path) -> None:
-    """Makes the folder, and removes the oldest boxes if there are too many.
+    """Creates the folder, and removes the oldest boxes if there are too many.
 
     Raises:
-        OSError: it cannot be made or listed.
+        OSError: it cannot be created or listed.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = []

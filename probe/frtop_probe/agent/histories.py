@@ -32,7 +32,7 @@ _Known = tuple[int, int, int, int, int]
 async def history_response(
     host: str, request: wire.HistoryRequest, rank: TrackedRank
 ) -> wire.Response:
-    """The history in a rank's ring, or in torch's Flight Recorder where there is no ring."""
+    """The history in a rank's ring, or in torch's Flight Recorder if there is no ring."""
     if isinstance(rank, RingRank):
         if request.group:
             found = await excerpt(rank.view, request.group, request.first, request.last)
@@ -43,13 +43,13 @@ async def history_response(
         return no_recorder(request, rank)
     flight = rank.flight
     if request.group:
-        # From the read that the sums are from: the ring may have gone on since.
+        # From the same read as the sums: the ring may have moved on since.
         found = flight.excerpt(request.group, request.first, request.last)
     else:
         await rank.read_first(request.limit)
         found = flight.history(request.limit)
     if found.columns is None and not request.group:
-        why = flight.note or "the Flight Recorder was not read yet"
+        why = flight.note or "the Flight Recorder has not been read yet"
         return wire.Error(request.id, why, "unprepared")
     return wire.HistoryResponse(request.id, host, request.key, found)
 
@@ -61,10 +61,10 @@ def no_recorder(request: wire.Request, rank: TrackedRank) -> wire.Error:
 
 
 async def history(rank: RingRank, limit: int = 0) -> wire.History:
-    """The newest `limit` ops of a rank (0: all), also of one that has ended.
+    """The newest `limit` ops of a rank (0: all), even if the rank has ended.
 
-    The marks are those since the first of these ops; the ring bounds their number. Overwritten ops
-    before the first one do not count as lost, only those in between.
+    The marks start at the first of these ops; the ring bounds their number. Ops overwritten before
+    the first one do not count as lost, only those in between.
     """
     ring = rank.ring
     ring.refresh()
@@ -182,7 +182,7 @@ def _place(table: dict[Value, int], value: Value | None) -> int:
 
 def _took(issued: int, done: int) -> int:
     """How long an op took, in ns; negative if it failed, 0 while it is pending."""
-    if not done or abs(done) < issued:  # a time before the issue is of the slot's previous event
+    if not done or abs(done) < issued:  # an earlier time belongs to the slot's previous event
         return 0
     took = min(max(1, abs(done) - issued), LONGEST)
     return took if done > 0 else -took

@@ -1,7 +1,7 @@
 """Interfaces between the parts of an agent: its channel, clocks, log and black boxes.
 
 Two channels have this form: ZeroMQ (`sockets`), and a pipe (`frtop_probe.pipe`), whose agent has
-no keys, no files and no black boxes.
+no keys, files or black boxes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frtop_probe.agent.admission import Operator, Rights
 
 
 class OperatorChannel(Protocol):
-    """Updates to all operators, requests from and responses to each. Frames as in `wire`."""
+    """Sends updates to all operators; exchanges requests and responses with each, as in `wire`."""
 
     @property
     def rights(self) -> Rights: ...
@@ -31,10 +31,10 @@ class OperatorChannel(Protocol):
         """Sends an update, or drops it: it never waits."""
 
     async def receive(self) -> tuple[Operator, bytes]:
-        """Waits for a request, of a sender who may connect."""
+        """Waits for a request from a sender that may connect."""
 
     async def send(self, operator: Operator, frame: bytes) -> None:
-        """Sends a response; one to an operator that has left is lost."""
+        """Sends a response; if the operator has left, it is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ClockReading:
 
 
 MakeUpdate = Callable[[tuple[wire.RankUpdate, ...], ClockReading | None], wire.Update]
-"""Makes a full update of these ranks, as of a given time or of the last tick."""
+"""Makes a full update of these ranks, at a given time or that of the last tick."""
 
 
 class Boxes(Protocol):

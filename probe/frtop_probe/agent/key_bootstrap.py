@@ -1,8 +1,8 @@
-"""Finds or makes the user's key, at most one per job.
+"""Finds or creates the user's key, at most one per job.
 
-Where homes are shared, a key made on one host appears on all. Where they are not, an agent
-cannot know whether another host has made one. So only the agent beside rank 0 makes a key.
-All others wait for it, and if it does not appear, say which file to copy.
+Where homes are shared, a key created on one host appears on all. Otherwise an agent cannot know
+whether another host has created one. So only the agent beside rank 0 creates a key. All others
+wait for it, and if it does not appear, they say which file to copy.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.reader import Ring
 
 TIMEOUT_S: Final = 60.0
-"""How long to wait for a key made on rank 0's host: shared file systems may cache for up to a
-minute that a file does not exist."""
+"""How long to wait for a key created on rank 0's host: shared file systems may cache a file's
+absence for up to a minute."""
 POLL_S: Final = 0.5
 RECENT_S: Final = 60.0
-"""A rank 0 that died this recently counts, too: a job that fails in its first second ends before
+"""A rank 0 that died this recently also counts: a job that fails in its first second ends before
 its agent runs, and somebody will want to inspect it."""
 
 
@@ -39,19 +39,19 @@ def bootstrap_key(
     by_hand: bool,
     timeout_s: float = TIMEOUT_S,
 ) -> KeyPair:
-    """Loads the user's pair; makes it by hand or beside rank 0, else waits for it.
+    """Loads the user's pair; creates it by hand or beside rank 0, else waits for it.
 
-    While it waits, the agent holds its lock, so that no rank starts another one. It waits as
+    While it waits, the agent holds its lock, so that no rank starts another agent. It waits as
     long as a rank lives here.
 
     Raises:
-        KeyProblem: the key cannot be used or made, did not appear, or another agent waits.
+        KeyProblem: the key cannot be used or created, it did not appear, or another agent waits.
         OSError: the folder cannot be used.
     """
     try:
         return keys.load(create=False)
     except NoKey:
-        if by_hand and sys.stderr.isatty():  # a script might do so on a hundred hosts
+        if by_hand and sys.stderr.isatty():  # a script might run on a hundred hosts
             return _make_by_hand()
     searched = tuple(folders)
     lock = AgentLock.take(AgentFiles.here(searched[0]))
@@ -66,7 +66,7 @@ def bootstrap_key(
 def _make_by_hand() -> KeyPair:
     pair = keys.load(create=True)
     sys.stderr.write(
-        f"frtop: made a key at {pair.path}\n"
+        f"frtop: created a key at {pair.path}\n"
         "frtop: agents on hosts with another home need this very file: copy it there\n"
     )
     return pair
@@ -86,7 +86,7 @@ def _wait_for_key(folders: tuple[Path, ...], deadline: float) -> KeyPair:
 
 
 def living_ranks(folders: Iterable[Path], recent_s: float = 0.0) -> frozenset[int]:
-    """The ranks alive in our own pid namespace; -1 for those that do not know their rank yet.
+    """The ranks alive in our own pid namespace; -1 for ranks whose number is still unknown.
 
     With `recent_s`, also ranks that were alive that many seconds ago.
     """
@@ -124,7 +124,6 @@ def _living_rank(path: Path, here: PidNamespace, since_ns: int) -> int | None:
 def _missing() -> KeyProblem:
     file, host = keys.path(), socket.gethostname()
     return KeyProblem(
-        f"this user's key is not on {host}, and the job's rank 0, beside which it is made, "
-        "runs elsewhere",
-        f"homes are not shared, it seems: copy {file} from rank 0's host to {host} (chmod 600)",
+        f"this user's key is not on {host}, and only the host of the job's rank 0 creates it",
+        f"homes do not seem to be shared: copy {file} from rank 0's host to {host} (chmod 600)",
     )

@@ -1,10 +1,10 @@
 """Rights by key: the owner may always act, others as `authorized_keys` says.
 
-`admission.py` decides by them who may look and who may act.
+`admission.py` uses them to decide who may look and who may act.
 
-The list is read again at every connection and request, so an operator admitted during a hang is in
-at once. Its file may lie on the file system that hangs: a daemon thread reads it, and the last
-known rights hold until it answers.
+The list is read again at every connection and request, so an operator admitted during a hang gets
+in at once. Its file may be on the file system that hangs: a daemon thread reads it, and the last
+known rights apply until it answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frtop_probe.keys import AuthorizedKey, KeyPair, KeyProblem
 from frtop_probe.proc import daemon_thread
 
 TIMEOUT_S: Final = 1.0
-"""A healthy shared file system needs a hundredth of it; later, the last known rights hold."""
+"""A healthy shared file system needs 1 % of this; after it, the last known rights apply."""
 
 Entries = tuple[AuthorizedKey, ...] | KeyProblem
 
@@ -36,7 +36,7 @@ class KeyRights(Rights):
         read_only: bool = False,
         read: Callable[[KeyPair], tuple[AuthorizedKey, ...]] = keys.authorized,
     ) -> None:
-        """`pair` is the owner's; `read` gives all others who are admitted."""
+        """`pair` is the owner's; `read` returns all others that are admitted."""
         super().__init__(read_only=read_only)
         self._file = pair.path.with_name(keys.AUTHORIZED)
         self._pair = pair
@@ -51,7 +51,7 @@ class KeyRights(Rights):
         return key == self._pair.public
 
     async def admits(self, key: bytes) -> bool:
-        """Whether this key may connect, as of now."""
+        """Whether this key may connect now."""
         if self.is_owner(key):
             self._start_reading()  # only to report problems: the owner is always admitted
             return True
@@ -75,12 +75,12 @@ class KeyRights(Rights):
         return changed
 
     def _start_reading(self) -> asyncio.Future[Entries]:
-        """The reading of the lists in progress, which may hang, or else a new one."""
+        """The reading of the lists in progress, which may hang, or a new one."""
         if self._reading is not None:
             return self._reading
         try:
             self._reading = reading = daemon_thread.run(self._read_now, "frtop keys")
-        except RuntimeError as error:  # a limit on processes
+        except RuntimeError as error:  # the process limit
             self._reading = reading = asyncio.get_running_loop().create_future()
             problem = f"the list of keys cannot be read: {error}"
             reading.set_result(KeyProblem(problem, "let this user start more threads"))
@@ -92,7 +92,7 @@ class KeyRights(Rights):
             return self._read(self._pair)
         except KeyProblem as problem:
             return problem
-        except Exception as error:  # noqa: BLE001 - a thread's errors would go unnoticed
+        except Exception as error:  # noqa: BLE001 - errors in a thread would go unnoticed
             return KeyProblem(f"the list of keys cannot be read: {error!r}", "please report this")
 
     def _finish_reading(self, reading: asyncio.Future[Entries]) -> None:
@@ -105,7 +105,7 @@ class KeyRights(Rights):
         if self._problem:
             self._problem = ""
             at = time.strftime("%H:%M:%S")
-            self._note(f"the list of keys is in order again, and holds since {at}")
+            self._note(f"the list of keys is valid again since {at}")
 
     def _report(self, problem: str) -> None:
         if problem != self._problem:

@@ -37,7 +37,7 @@ CHECK_S: Final = 0.5
 def serve(options: Options) -> int:
     """Runs the agent of this user's folder until it should leave; returns the exit status.
 
-    For a process of its own: closes inherited descriptors, changes folder and priority.
+    Needs its own process: it closes inherited descriptors, changes folder and priority.
     """
     try:
         folders = [folder.absolute() for folder in candidates()]
@@ -47,12 +47,12 @@ def serve(options: Options) -> int:
         files = AgentFiles.here(folders[0])
         while (lock := take_when_free(files)) is not None:
             try:
-                lock.remove_files(log=False)  # of an agent that was killed
+                lock.remove_files(log=False)  # left by a killed agent
                 reason = asyncio.run(_run(options, folders, lock, pair))
             finally:
                 lock.remove_files()
                 lock.release()
-            # A rank may have started, and found the lock held, while this agent was leaving.
+            # A rank may have started while this agent was leaving, and found the lock taken.
             if reason is not LeaveReason.IDLE or not asyncio.run(_is_needed(folders)):
                 return 0
     except (KeyProblem, PortProblem, FolderError) as problem:
@@ -82,12 +82,12 @@ async def _run(
     sockets = open_sockets(options, pair)
     try:
         service = make_service(options, tracker, sockets)
-        service.handle_signals()  # a process that finds the card may send one at once
+        service.handle_signals()  # a process that finds the card may send a signal at once
         card = describe(service, sockets, pair.public)
         announcement.write_card(lock.files, card)
         lease = FolderLease(lock, card, tracker, StaleFiles(folders, here, options.linger))
         if options.by_hand:
-            with suppress(OSError):  # a full disk under its output must not end an agent
+            with suppress(OSError):  # a full disk must not end an agent
                 sys.stdout.write(
                     f"frtop agent on {card.host}, ports {card.pub} and {card.ask}, "
                     f"rings in {folders[0]}; ctrl+c ends it\n"
@@ -101,12 +101,12 @@ async def _run(
             lease.sweep()
     finally:
         tracker.clear()
-        lock.remove_files()  # first: whoever sees the sockets close may look for the next agent
+        lock.remove_files()  # first: screens that see the sockets close look for the next agent
         sockets.close()
 
 
 def make_service(options: Options, tracker: RankTracker, sockets: AgentSockets) -> AgentService:
-    """The service of an agent that is reached over ZeroMQ, and writes black boxes."""
+    """The service of an agent that uses ZeroMQ and writes black boxes."""
     return AgentService(
         options,
         tracker,
@@ -152,7 +152,7 @@ def _occupied(files: AgentFiles) -> str:
     if card is None:
         return f"another agent is starting in {files.folder}: nothing to do\n"
     return (
-        f"an agent (pid {card.pid}) serves {files.folder} already, on ports {card.pub} and "
+        f"an agent (pid {card.pid}) already serves {files.folder} on ports {card.pub} and "
         f"{card.ask}: nothing to do\n"
     )
 
@@ -170,7 +170,7 @@ class FolderLease:
         self._swept = time.monotonic()
 
     async def maintain(self) -> None:
-        """Checks the folder and sweeps stale files, until it is cancelled."""
+        """Checks the folder and sweeps stale files until cancelled."""
         while True:
             await asyncio.sleep(CHECK_S)
             self.check()
@@ -178,7 +178,7 @@ class FolderLease:
                 self.sweep()
 
     def sweep(self) -> None:
-        """Removes stale files of others."""
+        """Removes stale files of other agents and ranks."""
         self._swept = time.monotonic()
         with self._noted():
             self._tracker.add_folders(existing())
@@ -187,13 +187,13 @@ class FolderLease:
                 self._tracker.note(note)
 
     def check(self) -> None:
-        """Takes the lock again and rewrites the card when they are gone."""
+        """Retakes the lock and rewrites the card if they are gone."""
         with self._noted():
             files, in_place = self._lock.files, self._lock.in_place
             if in_place and files.card.exists():
                 return
             if not in_place and not self._tracker.busy:
-                self._tracker.closed = True  # cleared after the job: no new ranks are expected
+                self._tracker.closed = True  # cleared after the job: expect no new ranks
                 return
             if in_place or self._retake():
                 announcement.write_card(files, self._card)
@@ -208,13 +208,13 @@ class FolderLease:
         except OSError as error:
             where = error.filename or self._lock.files.folder
             self._tracker.note(f"{where}: {error.strerror}")
-        except Exception as error:  # noqa: BLE001 - unforeseen; it must not end the task silently
+        except Exception as error:  # noqa: BLE001 - unforeseen; must not end the task silently
             self._tracker.note(f"{self._lock.files.folder} is not maintained: {error!r}")
 
     def _retake(self) -> bool:
         claim(self._lock.files.folder)
         taken = self._lock.retake()
-        # When another agent runs there, we keep our ranks and leave it the new ones.
+        # If another agent runs there, we keep our ranks and leave it the new ones.
         self._tracker.closed = not taken
         if taken:
             self._tracker.note(
@@ -224,6 +224,6 @@ class FolderLease:
         else:
             self._tracker.note(
                 f"{self._lock.files.folder} was cleared, and another agent runs there now: it has "
-                "the ranks that started since, this agent has the earlier ones"
+                "the ranks that started since then; this agent has the earlier ones"
             )
         return taken

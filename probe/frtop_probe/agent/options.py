@@ -15,13 +15,13 @@ LINGER: Final = "FRTOP_AGENT_LINGER"
 READ_ONLY: Final = "FRTOP_READ_ONLY"
 UNPREPARED: Final = "FRTOP_UNPREPARED"
 FOR_OPERATOR: Final = "--for-operator"
-"""Option of the command line: see `Options.for_operator`."""
+"""Command-line option: see `Options.for_operator`."""
 DEFAULT_PORT: Final = 7677
 PAIRS: Final = 64
-"""Pairs of ports to try when the first one is taken."""
+"""Pairs of ports to try if the first pair is taken."""
 DEFAULT_LINGER: Final = 300.0
 OPERATOR_LINGER: Final = 60.0
-"""Seconds after the last request until an agent that an operator has started leaves."""
+"""Seconds after the last request until an agent started by an operator leaves."""
 
 
 class OptionProblem(ValueError):
@@ -34,16 +34,16 @@ class Options:
 
     Attributes:
         bind: the address to listen on.
-        port: the first of two ports: of updates, and the next one of requests. If one of them is in
-            use, the next free pair is taken.
-        with_pid: the agent leaves when this process ends; None: `linger` after its last rank.
+        port: the port for updates; the next port is for requests. If either is in use, the next
+            free pair is taken.
+        with_pid: the agent leaves when this process ends; if None, `linger` after its last rank.
         linger: in seconds.
         by_hand: a person reads its output.
         read_only: nobody may act on ranks, whatever their key.
-        for_operator: an operator's program has started it: while it has had no prepared rank, it
+        for_operator: an operator's program started it: if it never had a prepared rank, it
             leaves `OPERATOR_LINGER` after the last request.
-        unprepared: it searches for ranks without a recorder.
-        boxes: the folder for black boxes of such ranks that somebody watches, "" for none.
+        unprepared: whether it searches for ranks without a recorder.
+        boxes: the folder for black boxes of such ranks while somebody watches them; "" for none.
     """
 
     bind: str = "*"
@@ -70,7 +70,7 @@ class Options:
         read_only: bool = False,
         for_operator: bool = False,
     ) -> Options:
-        """Reads the environment; arguments come before it, defaults after it.
+        """Reads the environment; arguments override it, and it overrides defaults.
 
         Raises:
             OptionProblem: a value is out of range, or not a number.

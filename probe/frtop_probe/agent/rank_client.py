@@ -1,8 +1,8 @@
 """Passes any request on to a rank, over its recorder's socket.
 
-Requests and replies travel by the names of their fields. Only the rank and the feature that
-declares them know their meaning. If a rank does not answer, `/proc` and the ring show why. Replies
-are checked like all data from outside.
+Requests and replies are encoded by field name. Only the rank and the feature that declares them
+know their meaning. If a rank does not answer, `/proc` and the ring show why. Replies are checked
+like all data from outside.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import State, StatusCell
 
 DEADLINE_S: Final = 1.8
-"""Limit for one exchange; operators get a response within two seconds."""
+"""Limit for one exchange; operators get a response within 2 s."""
 SILENT_NS: Final = 1_000_000_000
-"""Age at which a heartbeat counts as stopped: two of the longest pauses between heartbeats."""
+"""Age at which a heartbeat counts as stopped: twice the longest pause between heartbeats."""
 MAX_HEADER: Final = 4 * 1024 * 1024
 MAX_DATA: Final = 4 * 1024 * 1024
 MAX_TEXT: Final = 300
 OLDER: Final = "the frtop in the job is older and cannot do that: restart the job with this version"
 _HEAD: Final = struct.Struct("!II")
 _ERRORS: Final = frozenset({"", "gone", "none", "failed", "busy", "deadline"})
-"""Errors that a rank may report; all others are found from outside."""
+"""Errors that a rank may report; all others are detected from outside."""
 
 
 class NoReplyError(Exception):
@@ -49,7 +49,7 @@ class NoReplyError(Exception):
 
 
 async def pass_on(host: str, request: wire.RankRequest, rank: RingRank) -> wire.Response:
-    """Returns the answer of a rank to a request with `in_rank`, or why there is none."""
+    """Returns a rank's answer to a request with `in_rank`, or why there is none."""
     if isinstance(request, wire.PieceRequest):
         request = structs.replace(request, size=max(0, min(request.size, MAX_DATA)))
     given: dict[str, Any] = {"host": host, "at_ns": time.monotonic_ns(), **_by_name(request)}
@@ -67,7 +67,7 @@ async def pass_on(host: str, request: wire.RankRequest, rank: RingRank) -> wire.
 
 
 def _checked(answer: type[wire.Response], named: dict[str, Any], rank: RingRank) -> wire.Response:
-    """Makes an answer that an operator accepts.
+    """Makes an answer that operators accept.
 
     Raises:
         NoReplyError: a field has another type.
@@ -106,7 +106,7 @@ def _made(kind: Any, value: Any) -> Any:
             return {printable(name, MAX_TEXT): _made(inner, one) for name, one in value.items()}
         chosen = next((one for one in kinds if hasattr(one, "__struct_fields__")), None)
         if chosen is None:
-            raise TypeError("names where there are none")
+            raise TypeError("unexpected field names")
         types = _types(chosen)
         known = chosen.__struct_fields__
         return chosen(**{name: _made(types[name], value[name]) for name in known if name in value})
@@ -114,14 +114,14 @@ def _made(kind: Any, value: Any) -> Any:
 
 
 def _by_name(value: Any) -> Any:
-    """A request as names and plain values."""
+    """Returns a request as names and plain values."""
     if hasattr(value, "__struct_fields__"):
         return {name: _by_name(getattr(value, name)) for name in value.__struct_fields__}
     return value
 
 
 async def ask_for_permission(rank: RingRank) -> bool:
-    """Asks a rank to let this process read its memory; returns whether it did."""
+    """Asks a rank to let this process read its memory; returns whether the rank allowed it."""
     try:
         reply, _ = await query(rank, {"ask": "trace"})
     except NoReplyError:
@@ -133,7 +133,7 @@ async def query(rank: RingRank, request: dict[str, Any]) -> tuple[dict[str, Any]
     """Sends one request and reads the reply; checks only its error.
 
     Raises:
-        NoReplyError: there is none, and why.
+        NoReplyError: no reply came; says why.
     """
     _check_can_answer(rank)
     connection = _connect_to(rank)
@@ -182,7 +182,7 @@ async def _exchange(connection: socket.socket, request: bytes) -> tuple[bytes, b
     await loop.sock_sendall(connection, request)
     sizes = _HEAD.unpack(await _receive(connection, _HEAD.size))
     if sizes[0] > MAX_HEADER or sizes[1] > MAX_DATA:
-        raise OverflowError("a reply that is larger than any request's")
+        raise OverflowError("the reply is larger than any request allows")
     header = await _receive(connection, sizes[0])
     return header, await _receive(connection, sizes[1])
 
@@ -238,7 +238,7 @@ def _why_no_reply(rank: RingRank) -> NoReplyError:
 
 
 def _why_no_socket(rank: RingRank) -> NoReplyError:
-    """Why there is no socket, or nobody listens on it."""
+    """Why the socket does not exist, or nobody listens on it."""
     silent = _why_no_reply(rank)
     if silent.error in ("gone", "stopped"):
         return silent
@@ -261,5 +261,5 @@ def _why_no_socket(rank: RingRank) -> NoReplyError:
 
 
 def _malformed_reply(rank: RingRank) -> NoReplyError:
-    text = f"the reply of process {rank.pid} cannot be parsed: is its frtop of another version?"
+    text = f"the reply of process {rank.pid} cannot be parsed: is its frtop another version?"
     return NoReplyError("failed", text)

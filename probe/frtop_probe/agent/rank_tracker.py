@@ -29,23 +29,23 @@ from frtop_probe.unprepared.discovery.facts import Candidate, FoundJob
 
 MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32
-"""Most ended ranks that are kept: each takes 2.4 MB of shared memory."""
+"""Most ended ranks kept: each takes 2.4 MB of shared memory."""
 MAX_NOTES: Final = 64
 MAX_UNPREPARED_NOTES: Final = 16
 MAX_BOX_NOTES: Final = 2
 MAX_NOTE: Final = 1024
 MAX_FILES: Final = 4096
-"""Most rings of a folder that are read."""
+"""Most rings read per folder."""
 OTHER_BUILD: Final = (
-    f"{wire.OF_RECORDER}it is of another build of frtop, so what it records cannot be read here;"
+    f"{wire.OF_RECORDER}it comes from another build of frtop, so this one cannot read its records;"
     " look with that build, or restart the job with this one"
 )
-DAMAGED: Final = f"{wire.OF_RECORDER}its ring is not readable"
+DAMAGED: Final = f"{wire.OF_RECORDER}its ring cannot be read"
 _MAX_TRIES: Final = 4
-"""Ticks after which an unreadable ring is no longer just unfinished."""
+"""Ticks after which an unreadable ring no longer counts as unfinished."""
 _SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 LASTING_S: Final = 30.0
-"""How long a rank counts as shown. A screen reports every 5 s what it shows."""
+"""How long a rank counts as shown. Every 5 s, a screen reports what it shows."""
 _STATUS_WAIT_NS: Final = 2_000_000_000
 """How long a parent may take to reap before the exit info is sent without a status."""
 
@@ -61,7 +61,7 @@ class TickResult:
 
 @dataclass(slots=True)
 class _File:
-    """A ring file in a folder: tracked (`key`), or not (yet)."""
+    """A ring file in a folder; `key` is set if it is tracked."""
 
     inode: int
     key: int | None = None
@@ -73,9 +73,9 @@ class RankTracker:
     """All ranks whose rings are in `folders`, by key."""
 
     def __init__(self, folders: Iterable[Path], *, guest: bool = False) -> None:
-        """`folders` have the rings; the agent's own folder comes first.
+        """`folders` contain the rings; the agent's own folder comes first.
 
-        A `guest` removes no file in them: they belong to another agent.
+        A `guest` removes no files in them: they belong to another agent.
         """
         self.guest = guest
         self._folders = tuple(folders)
@@ -93,9 +93,9 @@ class RankTracker:
         """Why rings cannot be read, by pid and start ticks of the process."""
         self.ranks: dict[int, TrackedRank] = {}
         self.closed = False
-        """True when no more rings are read: another agent has the folder."""
+        """True when no more rings are read, because another agent has the folder."""
         self.had_rings = False
-        """Whether a rank of this host was ever prepared."""
+        """Whether this host ever had a prepared rank."""
         self.shown = ShownRanks()
         self.on_death: Callable[[TrackedRank], None] | None = None
 
@@ -105,7 +105,7 @@ class RankTracker:
 
     @property
     def recorded(self) -> frozenset[tuple[int, int]]:
-        """Pid and start ticks of the processes that have a ring."""
+        """Pid and start ticks of the processes with a ring."""
         rings = (rank for rank in self.ranks.values() if isinstance(rank, RingRank))
         return frozenset((rank.pid, rank.start_ticks) for rank in rings)
 
@@ -136,14 +136,14 @@ class RankTracker:
         return TickResult(tuple(updates), forgotten, notes_changed)
 
     def full(self) -> tuple[wire.RankUpdate, ...]:
-        """The full state of all ranks, as of the last tick."""
+        """The full state of all ranks at the last tick."""
         self._bytes = 0
         ranks = list(self.ranks.values())
         updates = (self._guarded(rank, lambda one: one.full()) for rank in ranks)
         return tuple(update for update in updates if update is not None)
 
     def add_folders(self, folders: Iterable[Path]) -> None:
-        """Reads rings in these folders, too, for instance after the user has logged in."""
+        """Also reads rings in these folders, for instance after the user has logged in."""
         self._folders += tuple(one for one in folders if one not in self._folders)
 
     def note(self, text: str) -> bool:
@@ -161,20 +161,20 @@ class RankTracker:
             log(text)
 
     def set_unprepared_notes(self, texts: Iterable[str]) -> None:
-        """Replaces the notes of the last search for ranks without a recorder."""
+        """Replaces the notes from the last search for ranks without a recorder."""
         notes = tuple(texts)[:MAX_UNPREPARED_NOTES]
         if notes != self._unprepared_notes:
             self._unprepared_notes = notes
             self._notes_changed = True
 
     def note_box(self, text: str) -> None:
-        """Notes where a black box lies; only the last boxes stay."""
+        """Notes where a black box is; keeps only the last boxes."""
         if text not in self._box_notes:
             self._box_notes = (*self._box_notes, text)[-MAX_BOX_NOTES:]
             self._notes_changed = True
 
     def has_living(self) -> bool:
-        """Whether a rank lives, also one that appeared after the last tick."""
+        """Whether a rank lives, including ranks that appeared after the last tick."""
         self._scan()
         return any(rank.lives for rank in self.ranks.values())
 
@@ -188,14 +188,14 @@ class RankTracker:
     def _guarded(
         self, rank: TrackedRank, read: Callable[[TrackedRank], wire.RankUpdate | None]
     ) -> wire.RankUpdate | None:
-        """Reads a rank. One that cannot be read or sent must not hide the others."""
+        """Reads a rank. A rank that cannot be read or sent must not hide the others."""
         try:
             update = read(rank)
             if update is None:
                 return None
             size = wire.size_of_rank(update)
             if self._bytes + size > wire.MAX_MESSAGE // 2:
-                raise wire.WireError("the ranks of this host have too much to say")
+                raise wire.WireError("the updates of this host's ranks are too large")
         except Exception as error:  # noqa: BLE001 - what is read may hold anything
             if _is_shortage(error):
                 return None  # the next tick tries again
@@ -207,7 +207,7 @@ class RankTracker:
         return update
 
     def _give_up(self, rank: TrackedRank, reason: str) -> UnreadableRank | None:
-        """Replaces a rank by one that shows its process alone; None if that failed before."""
+        """Replaces a rank by one that shows only its process; None if that failed before."""
         self.note_fault(f"{rank.name} cannot be read: {reason}")
         self._forget(rank)
         if isinstance(rank, UnreadableRank):
@@ -238,7 +238,7 @@ class RankTracker:
                 self._files = {p: one for p, one in self._files.items() if one.key != rank.key}
                 return None
             return rank.update(now_ns)
-        if rank.died_ns is None:  # had ended before it was found
+        if rank.died_ns is None:  # ended before it was found
             rank.died_ns = rank.last_sign_ns()
             return rank.end(now_ns, 0)
         rank.update_exit()
@@ -248,7 +248,7 @@ class RankTracker:
         return rank.end(now_ns, self._oom_kills(rank.oom_file))
 
     def _handle_death(self, rank: TrackedRank) -> None:
-        """Called by the event loop at the moment of a death."""
+        """The event loop calls this at the moment of a death."""
         self._unwatch(rank)
         rank.lives = False
         rank.died_ns = time.monotonic_ns()
@@ -269,7 +269,7 @@ class RankTracker:
         seen: set[Path] = set()
         for folder in self._folders:
             if folder != self.home and not self.guest and agent_lives(folder):
-                continue  # it has the rings there
+                continue  # that agent has the rings there
             try:
                 with os.scandir(folder) as entries:
                     rings = (entry for entry in entries if entry.name.endswith(SUFFIX))
@@ -277,11 +277,11 @@ class RankTracker:
                         seen.add(path := Path(entry.path))
                         try:
                             self._check_file(path, entry.inode(), entry)
-                        except Exception as error:  # noqa: BLE001 - likewise of its file
+                        except Exception as error:  # noqa: BLE001 - likewise for the file
                             self._files[path].done = True
                             self.note_fault(f"{entry.name} cannot be read: {_reason_of(error)}")
             except FileNotFoundError:
-                continue  # cleared; it is soon made again
+                continue  # cleared; soon recreated
             except OSError as error:
                 self.note(f"{folder} cannot be read: {error.strerror}")
         if len(self._files) > 2 * MAX_FILES:
@@ -293,7 +293,7 @@ class RankTracker:
 
     def _check_file(self, path: Path, inode: int, entry: os.DirEntry[str]) -> None:
         known = self._files.get(path)
-        if known is not None and known.inode != inode:  # the recorder has started again
+        if known is not None and known.inode != inode:  # the recorder restarted
             if known.key is not None and known.key in self.ranks:
                 self._forget(self.ranks[known.key])
             known = None
@@ -333,7 +333,7 @@ class RankTracker:
             return None
 
     def _take_unread(self, path: Path, reason: str) -> None:
-        """Remembers the process of an unreadable ring, by the name of the file."""
+        """Remembers the process of an unreadable ring, taken from the file name."""
         numbers = path.name.removesuffix(SUFFIX).split("-")
         if len(numbers) == 3 and all(map(str.isdecimal, numbers)):
             pid, start_ticks, namespace = map(int, numbers)
@@ -341,21 +341,23 @@ class RankTracker:
                 self.unread[pid, start_ticks] = reason
 
     def _is_ours(self, ring: Ring) -> bool:
-        """Whether a ring belongs to a process of this pid namespace and of this user.
+        """Whether a ring belongs to a process of this pid namespace and user.
 
-        The header may name any process: we do not look at others for whoever wrote it.
+        The header may name any process: nobody may use it to make us look at others.
         """
         pid, start_ticks = ring.header.pid, ring.header.start_ticks
         if PidNamespace(ring.header.boot, ring.header.pid_namespace) != self._space:
             return False
         if exit_status.is_alive(pid, start_ticks) and processes.is_others(pid):
-            self.note(f"{ring.path.name} names process {pid}, which is another user's: left alone")
+            self.note(
+                f"{ring.path.name} names process {pid}, which belongs to another user: ignored"
+            )
             return False
         return True
 
     def _add(self, ring: Ring) -> int:
         pid, start_ticks = ring.header.pid, ring.header.start_ticks
-        self._forget_instead(pid, start_ticks)  # the recorder was started late, or anew
+        self._forget_instead(pid, start_ticks)  # the recorder started late, or again
         self.unread.pop((pid, start_ticks), None)
         pidfd = exit_status.open_pidfd(pid)
         lives = exit_status.is_alive(pid, start_ticks)
@@ -372,7 +374,7 @@ class RankTracker:
     def add_unprepared(self, candidate: Candidate, job: FoundJob) -> UnpreparedRank | None:
         """Tracks a rank without a recorder.
 
-        None if it has ended, has a ring or is tracked already, or there is no room.
+        None if it has ended, has a ring, is already tracked, or there is no room.
         """
         pid, start_ticks = candidate.pid, candidate.start_ticks
         known = self._find(pid, start_ticks)
@@ -392,12 +394,12 @@ class RankTracker:
         return rank
 
     def _has_better(self, rank: TrackedRank) -> bool:
-        """Whether its process can be read from outside although its ring cannot."""
+        """Whether the process can be read from outside although its ring cannot."""
         unread = (rank.pid, rank.start_ticks) in self.unread
         return unread and isinstance(rank, UnreadableRank) and rank.has_ring
 
     def forget(self, rank: UnpreparedRank) -> None:
-        """Stops tracking a rank that lives on."""
+        """Stops tracking a living rank."""
         self._forget(rank)
 
     def _find(self, pid: int, start_ticks: int) -> TrackedRank | None:
@@ -426,10 +428,10 @@ class RankTracker:
             self._oom.setdefault(rank.oom_file, (count := self._oom_count(rank.oom_file), count))
 
     def _make_room(self, kind: tuple[type[TrackedRank], ...]) -> bool:
-        """Whether one more rank can be tracked; removes the oldest ended one if necessary.
+        """Whether one more rank can be tracked; removes the oldest ended rank if necessary.
 
-        Ranks with and without a recorder do not displace each other's last ended ones. A rank that
-        somebody looks at is removed last.
+        Ranks with and without a recorder do not displace each other's last ended ranks. Ranks that
+        somebody looks at are removed last.
         """
         ended = [rank for rank in self.ranks.values() if rank.exit_info is not None]
         alike = [rank for rank in ended if isinstance(rank, kind)]
@@ -456,7 +458,7 @@ class RankTracker:
             self._oom[file] = (newest, self._oom_count(file))
 
     def _oom_kills(self, file: str) -> int:
-        """The rise of the counter between the tick before last and now."""
+        """How much the counter has risen since the tick before last."""
         return max(0, self._oom_count(file) - self._oom[file][0]) if file in self._oom else 0
 
     def _oom_count(self, file: str) -> int:
@@ -476,7 +478,7 @@ class ShownRanks:
         self._all_until = -math.inf
 
     def note(self, keys: Collection[int] | None, known: Collection[int]) -> None:
-        """Notes the ranks that an operator shows or asks for, by `keys`; None: all `known` ones."""
+        """Notes the ranks that an operator shows or requests: `keys`, or all `known` if None."""
         now = self._clock()
         if keys is None:
             self._all_until = now + LASTING_S
@@ -491,11 +493,11 @@ class ShownRanks:
 
 
 def _is_shortage(error: Exception) -> bool:
-    """Whether this process lacks memory or descriptors, which is not the rank's fault."""
+    """Whether this process lacks memory or descriptors; this is not the rank's fault."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _SCARCE
 
 
 def _reason_of(error: Exception) -> str:
-    """Writes an error as one line: it may quote the content of a file."""
+    """Formats an error as one line: it may quote the content of a file."""
     text = str(error) if isinstance(error, (RingError, wire.WireError)) else repr(error)
     return printable(text)

@@ -24,12 +24,12 @@ MAX_PENDING: Final = wire.Request.at_once
 """Unanswered slow requests per operator; further ones are refused, not queued."""
 MAX_PENDING_TOTAL: Final = 32
 MAX_PENDING_OF_OTHERS: Final = 16
-"""The same for all users but the owner: they must not shut out the owner."""
+"""The same for all users except the owner: they must not shut out the owner."""
 MAX_PENDING_PER_KEY: Final = 8
-"""The same for one other user: nor must one of them shut out the rest."""
+"""The same for one other user, who must not shut out the rest."""
 
 Handler = Callable[[str, Any, Any], Awaitable[wire.Response]]
-"""Answers a request about a rank, or about several: host, request, rank or ranks."""
+"""Answers a request about one or several ranks: host, request, rank or ranks."""
 
 
 class RequestHandler:
@@ -62,16 +62,16 @@ class RequestHandler:
         for feature in feature_folders.modules("at_host"):
             self._of_ranks |= getattr(feature, "HANDLERS", {})
         self.last_asked = -math.inf
-        """When the last request came."""
+        """When the last request arrived."""
         self.gauge_history: Callable[[wire.GaugeHistoryRequest], wire.GaugeHistory] | None = None
         """Returns the gauges of the host; None if nobody reads them."""
         self._logged: dict[int, str] = {}
-        """The last line about a rank in the log, by its key."""
+        """The last log line about a rank, by its key."""
         self._pending: Counter[Operator] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Receives requests until it is cancelled."""
+        """Receives requests until cancelled."""
         while True:
             operator, frame = await self._channel.receive()
             await asyncio.sleep(0)  # a flood of requests must not stop the ticks
@@ -86,7 +86,7 @@ class RequestHandler:
                 self._tracker.note_fault(f"a request failed: {error!r}")
 
     async def close(self) -> None:
-        """Cancels the requests that are not answered yet."""
+        """Cancels requests that are not yet answered."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -120,9 +120,9 @@ class RequestHandler:
         task.add_done_callback(self._tasks.discard)
 
     def _log(self, request: wire.RankRequest, operator: Operator) -> None:
-        """Logs which operator asks what of which rank, once for requests that repeat.
+        """Logs what an operator asks of which rank, once for repeated requests.
 
-        At the end of a pipe the log is the operator's own output.
+        At the end of a pipe, the log is the operator's own output.
         """
         rank = self._tracker.ranks.get(request.key)
         if rank is None or self._tracker.guest:
@@ -142,7 +142,7 @@ class RequestHandler:
         return wire.GaugeHistoryResponse(request.id, self._host, found)
 
     def _is_full(self, operator: Operator) -> bool:
-        """Whether this operator must wait for responses, its own or those of others."""
+        """Whether this operator must wait for pending responses, its own or those of others."""
         if self._pending[operator] >= MAX_PENDING or self._pending.total() >= MAX_PENDING_TOTAL:
             return True
         if self._rights.is_owner(operator.key):
@@ -206,7 +206,7 @@ class RequestHandler:
 
 
 async def _refuse(host: str, request: wire.Request, _: object) -> wire.Response:
-    """Refuses a request that is declared but has no handler here."""
+    """Refuses a declared request that has no handler here."""
     text = f"the agent on {host} cannot do that ({type(request).__name__})"
     return wire.Error(request.id, text, "failed")
 

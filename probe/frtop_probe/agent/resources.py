@@ -1,4 +1,4 @@
-"""Limits what an agent takes from its host, and drops what it inherited."""
+"""Limits what an agent takes from its host, and drops inherited resources."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Final
 
 MEMORY: Final = 2 * 1024**3
-"""Limit on bytes of data: twenty times what a large host needs. An operator that leaves many
-responses unread then ends the agent, not a rank that shares a container's memory with it."""
+"""Limit on bytes of data: twenty times what a large host needs. If an operator leaves many
+responses unread, this ends the agent, not a rank in the same container."""
 
 _NICE: Final = 5
 _DESCRIPTORS: Final = 4096
-"""Two per rank, some for sockets and snapshots. Without a free one, /proc cannot be read, and
+"""Two per rank, a few for sockets and snapshots. Without a free one, /proc cannot be read, and
 a living rank might be taken for dead."""
 
 
 def drop_inherited() -> None:
-    """Closes all descriptors but standard input, output and errors."""
+    """Closes all descriptors except standard input, output and error."""
     for link in tuple(Path("/proc/self/fd").iterdir()):
         if int(link.name) > 2:
             with suppress(OSError):
@@ -28,7 +28,7 @@ def drop_inherited() -> None:
 
 
 def limit_resources() -> None:
-    """Lowers priority and bounds memory; leaves the folder and the cores that were inherited."""
+    """Lowers priority and bounds memory; gives up the inherited folder and core affinity."""
     with suppress(OSError):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     with suppress(OSError):

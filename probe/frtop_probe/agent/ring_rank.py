@@ -21,14 +21,14 @@ from frtop_probe.ring.reader import EventRow, GroupRow, Ring
 
 MAX_PENDING: Final = 16
 SETTLED_NS: Final = 500_000_000
-"""Ops that have been pending for less are not sent: a busy rank has other ones in each tick, and
+"""Ops pending for less than this are not sent: a busy rank has other ones in each tick, and
 nobody could read them."""
 QUIET_NS: Final = 1_000_000_000
-"""Messages of a rank are sent only after it has issued nothing for this long: a wait that leads to
-it is no older."""
+"""A rank's messages are sent only after it has issued nothing for this long: waits that lead to
+it are no older."""
 _PENDING_TICKS: Final = 4
 _CHEAP_WINDOW: Final = 512
-"""Number of events to search for pending ops in every tick, at some 2 us each."""
+"""Events to search for pending ops in every tick, at about 2 us each."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _Progress:
 
 
 class RingRank(TrackedRank):
-    """A rank with a recorder, followed by its ring."""
+    """A rank with a recorder, tracked by its ring."""
 
     def __init__(self, key: int, ring: Ring, *, lives: bool, pidfd: int | None) -> None:
         header = ring.header
@@ -85,7 +85,7 @@ class RingRank(TrackedRank):
         self.ring.remove()
 
     def update(self, now_ns: int) -> wire.RankUpdate | None:
-        """Reads the rank; returns what changed since the last call, None for nothing."""
+        """Reads the rank; returns what changed since the last call, None if nothing did."""
         self.ring.refresh()
         fresh = wire.RankUpdate(
             key=self.key,
@@ -108,11 +108,11 @@ class RingRank(TrackedRank):
 
     def _read_last(self, now_ns: int) -> bool:
         self.update(now_ns)
-        self.update(now_ns)  # now every group is quiet: their last ops are known, too
+        self.update(now_ns)  # now every group is quiet, so its last op is also known
         return self._status is not None and self._status.state == State.STOPPED
 
     def full(self) -> wire.RankUpdate:
-        """The full state as of the last update."""
+        """The full state at the last update."""
         return wire.RankUpdate(
             key=self.key,
             identity=self._identity,
@@ -132,7 +132,7 @@ class RingRank(TrackedRank):
         )
 
     def reread(self, now_ns: int) -> wire.RankUpdate:
-        """The full state as of now; does not affect what `update` returns next."""
+        """The full state now; does not affect what `update` returns next."""
         if self.exit_info is not None:
             return self.full()
         copy = RingRank(self.key, self.ring, lives=self.lives, pidfd=None)
@@ -148,7 +148,7 @@ class RingRank(TrackedRank):
 
     @property
     def has_failed(self) -> bool:
-        """Whether a dead rank failed, as far as is known."""
+        """Whether a dead rank failed, as far as known."""
         if self.ended_by_exception:
             return True
         known = self.exit or ExitStatus()
@@ -177,7 +177,7 @@ class RingRank(TrackedRank):
         return self.progress, cell(StatusCell.MARKS), cell(StatusCell.FETCH_END_NS)
 
     def last_sign_ns(self) -> int:
-        """When the ring was last written to, by the times it contains."""
+        """When the ring was last written, by the times it contains."""
         cell, newest = self.ring.cell, self.ring.event(self.ring.cell(StatusCell.HEAD))
         signs = (
             cell(StatusCell.HEARTBEAT_NS),
@@ -218,15 +218,15 @@ class RingRank(TrackedRank):
         return tuple(fresh)
 
     def restarted(self) -> bool:
-        """Whether the recorder has started a new ring in this file."""
+        """Whether the recorder started a new ring in this file."""
         used, self._side_used = self._side_used, self.ring.cell(StatusCell.SIDE_USED)
         return self._side_used < used
 
     def _pending_due(self) -> bool:
         """Whether to read the pending ops in this tick.
 
-        Read at once when the rank has stopped issuing ops, and when all ops sent are done. While
-        the rank moves they change all the time, and are read rarely.
+        They are read as soon as the rank stops issuing ops, and as soon as all ops sent are done.
+        While the rank moves, they change all the time, and are read rarely.
         """
         head = self.ring.cell(StatusCell.HEAD)
         quiet, self._pending_head = head == self._pending_head, head
@@ -245,7 +245,7 @@ class RingRank(TrackedRank):
 
     def _still_pending(self, op: wire.Op) -> bool:
         row = self.ring.event(op.sequence)
-        return row is None or row.pending  # None: so old that the ring keeps it elsewhere
+        return row is None or row.pending  # None: old, so the ring keeps it elsewhere
 
     def _new_pending(self, now_ns: int) -> tuple[wire.Op, ...] | None:
         if not self._pending_due() and self.lives:
@@ -279,10 +279,10 @@ class RingRank(TrackedRank):
 
 
 def _telling(pending: Sequence[EventRow]) -> list[EventRow]:
-    """Leaves out ops that lie in a device's queue behind others of their group.
+    """Leaves out ops queued on a device behind others of their group.
 
     A host is hundreds of ops ahead of its device. The first op of a group shows where the device
-    is, the last one where the host is; ops for which a thread waits stay, too.
+    is, the last one where the host is. Ops that a thread waits for also stay.
     """
     queued = [row for row in pending if Flag.ENQUEUED in row.flags and row.wait_ns <= 0]
     ends: dict[int, list[int]] = {}
@@ -296,8 +296,8 @@ def _telling(pending: Sequence[EventRow]) -> list[EventRow]:
 def _most_telling(pending: list[EventRow]) -> list[EventRow]:
     """Returns at most `MAX_PENDING`: first ops in which threads wait, then the oldest collectives.
 
-    Then the newest sends and receives: gloo reports the end of a message only to a waiter, and
-    schedules of pipelines wait for their messages at the end of a step.
+    Then come the newest sends and receives: gloo reports the end of a message only to a waiter, and
+    pipeline schedules wait for their messages at the end of a step.
     """
     if len(pending) <= MAX_PENDING:
         return pending
@@ -311,12 +311,12 @@ def _most_telling(pending: list[EventRow]) -> list[EventRow]:
 
 
 def _stage(op: wire.Op) -> tuple[bool, bool]:
-    """Returns what may change in an op while it is the last of its group."""
+    """Returns what may change in an op while it is its group's last."""
     return op.pending, op.enqueued
 
 
 class UnreadableRank(TrackedRank):
-    """Shows only the process, and says why. Its ring is not read again."""
+    """Shows only the process, and says why. The ring is not read again."""
 
     def __init__(self, key: int, rank: TrackedRank, reason: str, pidfd: int | None) -> None:
         super().__init__(key, rank.pid, rank.start_ticks, lives=rank.lives, pidfd=pidfd)
@@ -373,7 +373,7 @@ class UnreadableRank(TrackedRank):
 
 
 def _identity_of(rank: TrackedRank) -> wire.Identity:
-    """The identity that was last sent, else that of its process."""
+    """The identity last sent, else the identity of the process."""
     known = rank.identity
     with suppress(wire.WireError):
         if known is not None and wire.size_of_rank(known):

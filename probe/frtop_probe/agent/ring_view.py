@@ -1,7 +1,7 @@
 """Converts a ring to wire types: resolves ids to signatures, sites and groups.
 
 The side table comes from another process and may contain anything: every value is checked,
-and unknown where it does not fit.
+and is unknown if invalid.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from frtop_probe.ring.reader import EventRow, GroupRow, OpKey, Ring
 
 MAX_TEXT: Final = 4096
 MAX_FOLDED: Final = 128 * 1024
-"""Most bytes of folded ranks, more than any group has. A list is never cut: it would name other
-ranks."""
+"""Most bytes of folded ranks, more than any group has. A list is never cut: it would name the
+wrong ranks."""
 MAX_NOTES: Final = 64
 MAX_FRAMES: Final = 128
 MAX_TRANSPORTS: Final = 32
 MAX_SIGNATURES: Final = 4096
-"""Most signatures that are kept: with varying shapes, each op has another one."""
+"""Most signatures kept: if shapes vary, each op has its own."""
 MAX_MEMBERS: Final = 64
-"""Most modules of a bucket that are sent."""
+"""Most modules of a bucket sent."""
 MAX_NAME: Final = 512
 PHASES: Final = {int(p): p.name.lower() for p in IssuePhase if p is not IssuePhase.UNRECORDED}
 MAX_EXPLICIT: Final = 1024
@@ -159,7 +159,7 @@ class RingView:
         return tuple(_text(text) for text in texts[-MAX_NOTES:])
 
     def transports(self) -> tuple[wire.Transport, ...] | None:
-        """The transports past c10d that the rank has at hand; None if not recorded yet."""
+        """The transports beyond c10d that the rank can use; None if not recorded yet."""
         found = self.ring.transports
         if found is None:
             return None
@@ -184,7 +184,7 @@ class RingView:
             usual_ns=usual,
             usual_count=count,
             late=bool(row.flags & Flag.LATE),
-            # For complete ops, the wait of the thread that issued them.
+            # For complete ops: the wait of the thread that issued them.
             wait_ns=0 if row.done_ns and Flag.ELSEWHERE in row.flags else row.wait_ns,
             on_device=bool(row.flags & Flag.DEVICE),
             enqueued=bool(row.flags & Flag.ENQUEUED),
@@ -195,8 +195,9 @@ class RingView:
     def last_op(self, row: GroupRow) -> wire.Op:
         """The last op of a group, from the group's row.
 
-        If the history has lost it, it is complete (pending ops are stored apart), at an unknown
-        time, for which its issue time stands. If nothing of it is left, even that is unknown.
+        If the history has lost the op, it is complete (pending ops are stored apart), at an unknown
+        time; its issue time is used instead. If nothing of it is left, the issue time is also
+        unknown.
         """
         last = self.ring.last_op(row)
         if last is None:
@@ -207,13 +208,13 @@ class RingView:
         return self.op(last)
 
     def ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
-        """The newest `limit` ops, oldest first, and how many in between cannot be read."""
+        """The newest `limit` ops, oldest first, and how many ops in between cannot be read."""
         rows, _ = self.ring.events(0, limit)
         between = rows[-1].sequence - rows[0].sequence + 1 if rows else 0
         return tuple(map(self.op, rows)), between - len(rows)
 
     def marks(self, since_ns: int = 0) -> tuple[wire.Mark, ...]:
-        """The marks of the rank from `since_ns` on, oldest first."""
+        """The rank's marks from `since_ns` on, oldest first."""
         return tuple(map(self._mark, read_marks(self.ring, since_ns)))
 
     def _mark(self, row: MarkRow) -> wire.Mark:
@@ -226,7 +227,7 @@ class RingView:
         return wire.Mark(row.kind.name.lower(), row.begin_ns, row.end_ns, number, text, row.samples)
 
     def members(self, group: int) -> tuple[int, ...]:
-        """Global ranks of a group by group rank; empty while they are unknown."""
+        """Global ranks of a group by group rank; empty while unknown."""
         entry = self.ring.groups.get(group)
         known = self._members.get(group)
         if known is not None and known[0] is entry:
@@ -239,7 +240,7 @@ class RingView:
         return found
 
     def signature(self, key: OpKey, reduce: str | None) -> wire.Signature | None:
-        """An op's signature; None while its form is unknown, or when that is malformed."""
+        """An op's signature; None if its form is still unknown or malformed."""
         known = self._signatures.get((key, reduce))
         if known is not None:
             return known
@@ -259,7 +260,7 @@ class RingView:
         return found
 
     def site(self, number: int) -> wire.Site | None:
-        """A call site; None while it is unknown."""
+        """A call site; None while unknown."""
         found = self._sites.get(number)
         if found is None and number in self.ring.sites:
             file, line, function = self.ring.sites[number]
@@ -268,7 +269,7 @@ class RingView:
         return found
 
     def issuer(self, word: int) -> wire.Issuer | None:
-        """The issuer of an op, from the bits in its slot; None where it is not recorded."""
+        """The issuer of an op, from the bits in its slot; None if not recorded."""
         known = self._issuers.get(word)
         if known is not None or not word:
             return known
@@ -290,7 +291,7 @@ def signature(
     found: sizes.Sizes | None,
     members: tuple[int, ...],
 ) -> wire.Signature | None:
-    """Joins what a ring has about an op. `found` is None if shapes, splits and tag are unknown."""
+    """Joins what a ring knows of an op. `found` is None if shapes, splits and tag are unknown."""
     kind = _take(form, "kind", str, "")
     if not kind:
         return None
@@ -324,7 +325,7 @@ def _specs(runs: tuple[sizes.Run, ...] | None) -> Specs | None:
 def _splits(
     given: tuple[int, ...] | None, specs: Specs | None, world: int
 ) -> tuple[int, ...] | None:
-    """Splits as lengths along the first dimension; eager calls leave even ones empty."""
+    """Splits as lengths along the first dimension; eager calls leave even splits empty."""
     if given or given is None or not specs:
         return given or None
     shape = specs[0].shape
@@ -350,14 +351,14 @@ def _take(entry: Mapping[str, Any], name: str, kind: Any, default: Value) -> Val
 
 
 def _folded(entry: Mapping[str, Any], name: str) -> str:
-    """Folded ranks; "" when missing, malformed or too long."""
+    """Folded ranks; "" if missing, malformed or too long."""
     found = entry.get(name)
     valid = isinstance(found, str) and found.isascii() and len(found) <= MAX_FOLDED
     return str(found) if valid else ""
 
 
 def _sendable(value: Any) -> Any:
-    """Replaces JSON values that no message can hold: lone surrogates, and huge numbers.
+    """Replaces JSON values that no message can hold: lone surrogates and huge numbers.
 
     Surrogates are common: Python uses them in file names that are not UTF-8.
     """

@@ -1,4 +1,4 @@
-"""One agent at work: a tick twice a second, requests in between."""
+"""One running agent: ticks twice a second, and answers requests in between."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from frtop_probe.agent.unprepared.watch import UnpreparedWatch
 
 TICK: Final = 0.5
 REQUEST_GAP: Final = 8.0
-"""A screen that sends nothing for this long has left: it asks for the time every 5 s."""
+"""A screen silent for this long has left: it asks for the time every 5 s."""
 BOXES_TIMEOUT: Final = 2.0
-"""Longest wait of a leaving agent for its black boxes, in s."""
+"""Longest time a leaving agent waits for its black boxes, in s."""
 
 
 class LeaveReason(enum.Enum):
@@ -38,16 +38,16 @@ class LeaveReason(enum.Enum):
 
     SIGNAL = enum.auto()
     COMPANION_ENDED = enum.auto()  # the process named by FRTOP_AGENT_WITH
-    OPERATOR_LEFT = enum.auto()  # the pipe that was the agent's purpose has ended
+    OPERATOR_LEFT = enum.auto()  # the pipe that the agent serves has ended
     IDLE = enum.auto()  # no ranks, or no requests, for the linger time
 
 
 MakeBoxes = Callable[[SnapshotTaker, MakeUpdate, str, str], Boxes]
-"""Makes the writer of black boxes, given the agent's host and instance."""
+"""Makes the black box writer, given the agent's host and instance."""
 
 
 class AgentService:
-    """Connects rank tracker, channel and black boxes, in one event loop."""
+    """Connects rank tracker, channel and black boxes in one event loop."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class AgentService:
             self._boxes.gauge_history = self._host_gauges.table.history
 
     async def run(self) -> LeaveReason:
-        """Works until a signal, the companion's end, or the end of the linger time."""
+        """Works until a signal, the end of the companion, or the end of the linger time."""
         companion = self._watch_companion()
         serving = asyncio.create_task(self._handler.serve())
         asking = TraceRequests(self._tracker)
@@ -110,10 +110,10 @@ class AgentService:
         return self._leaving.result()
 
     def _tick(self) -> None:
-        """One tick. No data, however damaged, may end the agent of a host."""
+        """Runs one tick. No data, however damaged, may end the agent of a host."""
         try:
             self._read_and_publish()
-        except Exception as error:  # noqa: BLE001 - a new agent would meet the same
+        except Exception as error:  # noqa: BLE001 - a new agent would fail the same way
             self._tracker.note_fault(f"a tick of the agent failed: {error!r}")
 
     def _read_and_publish(self) -> None:
@@ -123,8 +123,8 @@ class AgentService:
         if self._boxes is not None:
             try:
                 self._boxes.tick(now_ns)
-            except Exception as error:  # noqa: BLE001 - likewise; what is live is still sent
-                self._tracker.note_fault(f"black boxes are not kept: {error!r}")
+            except Exception as error:  # noqa: BLE001 - likewise; live data is still sent
+                self._tracker.note_fault(f"black boxes cannot be kept: {error!r}")
         self._number += 1
         notes_changed = self._channel.rights.take_notes_changed() or result.notes_changed
         update = wire.Update(
@@ -141,14 +141,14 @@ class AgentService:
         )
         try:
             frame = wire.to_frame(update)
-        except Exception as error:  # noqa: BLE001 - the ranks were encoded one by one
+        except Exception as error:  # noqa: BLE001 - the ranks have each been encoded
             self._tracker.note_fault(f"the gauges of the host cannot be sent: {error!r}")
             frame = wire.to_frame(structs.replace(update, gauges=None))
         self._channel.publish(frame)
 
     @property
     def _last_asked(self) -> float:
-        """When the last request came. The operator that has started the agent is about to ask."""
+        """When the last request came. An operator that just started the agent is about to ask."""
         asked = max(self._handler.last_asked, self._channel.last_sign)
         return max(asked, self._started) if self._options.for_operator else asked
 
@@ -169,13 +169,13 @@ class AgentService:
             self._leaving.set_result(reason)
 
     def handle_signals(self) -> None:
-        """From now on a signal ends `run`, even one that comes before `run`."""
+        """From now on a signal ends `run`, even a signal that comes before `run`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self.leave, LeaveReason.SIGNAL)
 
     def _watch_companion(self) -> int | None:
-        """Watches the process named by FRTOP_AGENT_WITH, which may have ended already."""
+        """Watches the process named by FRTOP_AGENT_WITH, even if it has already ended."""
         if self._options.with_pid is None:
             return None
         try:
@@ -190,7 +190,7 @@ class AgentService:
         return (*self._tracker.notes, *self._channel.rights.notes)
 
     def _state(self) -> wire.Update:
-        """The full update of this host, as of the last tick."""
+        """The full update of this host at the last tick."""
         update = self._make_update(self._tracker.full(), ClockReading.now())
         try:
             wire.encode(update)
@@ -201,7 +201,7 @@ class AgentService:
     def _make_update(
         self, ranks: tuple[wire.RankUpdate, ...], at: ClockReading | None = None
     ) -> wire.Update:
-        """Makes a full update of some ranks, as of `at` or of the last tick."""
+        """Makes a full update of some ranks, at `at` or at the last tick."""
         at = at or self._tick_time
         return wire.Update(
             host=self.host,

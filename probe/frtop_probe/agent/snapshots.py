@@ -1,4 +1,4 @@
-"""Takes snapshots of ranks from outside: processes, stacks, connections; and native stacks."""
+"""Takes snapshots of ranks from outside: processes, stacks, connections and native stacks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from frtop_probe.stacks import native_stacks, stacks
 from frtop_probe.stacks.source_lines import SourceLines
 
 DEADLINE: Final = 2.0
-"""Seconds for the snapshots of one request."""
+"""Seconds for all snapshots of one request."""
 _READ_S: Final = 1.0
-"""The part of it for reading, after the wait for ranks whose native stacks are taken."""
+"""The part of it that remains for reading, after waiting for native stacks to be taken."""
 DUMPS_AT_ONCE: Final = 4
 MAX_OPS: Final = 8192
-"""Ops per response, shared by the ranks requested."""
+"""Ops per response, shared among the requested ranks."""
 MAX_MARKS: Final = 160
-"""Marks per snapshot: those among some dozens of ops, some 35 bytes each."""
+"""Marks per snapshot: those among a few dozen ops, about 35 bytes each."""
 MAX_PROCESSES: Final = 64
-"""Most stack dumps per response: more would not end within the deadline."""
+"""Most stack dumps per response: more would miss the deadline."""
 
 
 class SnapshotTaker:
@@ -51,7 +51,7 @@ class SnapshotTaker:
     ) -> tuple[wire.Snapshot, ...]:
         """Takes one snapshot per rank, within `seconds`.
 
-        It leaves out ranks that a tool of ours holds: the kernel shows them as stopped, which has
+        It leaves out ranks that one of our tools holds: the kernel shows them as stopped, which has
         nothing to do with the job.
         """
         end = time.monotonic() + seconds
@@ -73,7 +73,7 @@ class SnapshotTaker:
             for index, (rank, snapshot) in enumerate(zip(chosen, snapshots, strict=True))
             for pid in _pids_to_dump(rank, snapshot, frozenset(request.pids))
         ][:MAX_PROCESSES]
-        # `return_exceptions` makes gather wait for all: no py-spy outlives its snapshot.
+        # `return_exceptions` makes gather wait for all: every py-spy ends with its snapshot.
         groups = {rank.pid: rank.group_names for rank in chosen}
         dumping = (self._dump(pid, end, groups.get(pid)) for _, pid in wanted)
         dumps = await asyncio.gather(*dumping, return_exceptions=True)
@@ -123,7 +123,7 @@ class SnapshotTaker:
             if left <= 0:
                 return _too_late(pid)
             if processes.is_others(pid):
-                help_ = f"process {pid} has become another user's, and is left alone"
+                help_ = f"process {pid} now belongs to another user: left alone"
                 return wire.StackDump(pid, error="refused", help=help_)
             return await stacks.dump(pid, left, self._source, groups)
         finally:
@@ -139,7 +139,7 @@ async def _until_released(ranks: Iterable[TrackedRank], end: float) -> None:
 def _pids_to_dump(
     rank: TrackedRank, snapshot: wire.Snapshot, requested: frozenset[int]
 ) -> list[int]:
-    """The rank, and those of its descendants that were requested."""
+    """The rank, and its requested descendants."""
     if not snapshot.processes:
         return [rank.pid]  # its dump will say that it has ended
     return [rank.pid, *(child.pid for child in snapshot.processes[1:] if child.pid in requested)]
@@ -154,20 +154,20 @@ def _too_late(pid: int) -> wire.StackDump:
 
 
 class NativeStacksTaker:
-    """One per agent, so that only one rank of a host stands still at a time."""
+    """One per agent, so that only one rank of a host is stopped at a time."""
 
     def __init__(self) -> None:
         self._rank: TrackedRank | None = None
-        """The rank whose stacks are being taken."""
+        """The rank whose stacks are being taken now."""
 
     async def take(
         self, host: str, request: wire.NativeStacksRequest, rank: TrackedRank
     ) -> wire.Response:
-        """The rank's native stacks, or why there are none; "busy" while others are taken."""
+        """The rank's native stacks, or why there are none; "busy" while others are being taken."""
         if self._rank is not None:
             text = (
                 f"native stacks of process {self._rank.pid} on {host} are being taken, and "
-                "one rank stands still at a time: ask again in a few seconds"
+                "only one rank is stopped at a time: ask again in a few seconds"
             )
             return wire.Error(request.id, text, "busy")
         if not _is_itself(rank):
@@ -196,6 +196,6 @@ def _response(
 
 
 def _is_itself(rank: TrackedRank) -> bool:
-    """Whether the process lives, is this user's, and its pid has not been given to another one."""
+    """Whether the process lives, is this user's, and is still the same process."""
     seen = processes.read_stat(rank.pid) if rank.lives else None
     return seen is not None and seen.start_ticks == rank.start_ticks and processes.is_own(rank.pid)

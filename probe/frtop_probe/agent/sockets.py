@@ -21,10 +21,10 @@ from frtop_probe.keys import KeyPair
 DOMAIN: Final = "frtop"
 MAX_REQUEST: Final = 64 * 1024
 MAX_UPDATES_QUEUED: Final = 64
-"""Per operator: half a minute of updates; an operator that falls further behind asks for the
-full state anyway."""
+"""Per operator: half a minute of updates; an operator that lags further asks for the full state
+anyway."""
 MAX_RESPONSES_QUEUED: Final = 16
-"""Per connection, for operators that do not read: four times `MAX_PENDING` of the handler."""
+"""Per connection, if the operator does not read: four times `MAX_PENDING` of the handler."""
 
 
 class PortProblem(Exception):
@@ -61,7 +61,7 @@ class AgentSockets:
 
     @property
     def last_sign(self) -> float:
-        """Connections say nothing but requests."""
+        """Connections send nothing but requests."""
         return -math.inf
 
     def publish(self, frame: bytes) -> None:
@@ -69,7 +69,7 @@ class AgentSockets:
         self.updates.send(frame)
 
     async def receive(self) -> tuple[Operator, bytes]:
-        """Waits for a request of an admitted connection."""
+        """Waits for a request from an admitted connection."""
         while True:
             try:
                 frames = await self.requests.recv_multipart(copy=False)
@@ -89,7 +89,7 @@ class AgentSockets:
             await self.requests.send_multipart([operator.connection, frame])
 
     def close(self) -> None:
-        """Closes the sockets; sent messages get 0.3 s to leave."""
+        """Closes the sockets; pending messages get 0.3 s to leave."""
         self.updates.close(linger=300)
         self.requests.close(linger=300)
         self.authenticator.stop()
@@ -100,7 +100,7 @@ def open_sockets(options: Options, pair: KeyPair) -> AgentSockets:
     """Opens both sockets. Needs a running event loop.
 
     Raises:
-        PortProblem: the ports are taken, or the address is not of this host.
+        PortProblem: the ports are taken, or the address is not one of this host.
     """
     context = zmq.asyncio.Context(io_threads=1)
     authenticator = zmq.auth.asyncio.AsyncioAuthenticator(context)
@@ -155,7 +155,7 @@ def protect(updates: zmq.Socket[Any], requests: zmq.Socket[Any], pair: KeyPair, 
         socket.linger = 0
     updates.sndhwm = MAX_UPDATES_QUEUED
     requests.sndhwm = requests.rcvhwm = MAX_RESPONSES_QUEUED
-    # With a handover, a client that chose another operator's connection id would be sent that
+    # With a handover, a client that chose another operator's connection id would receive that
     # operator's responses.
     requests.router_handover = False
 
@@ -171,8 +171,8 @@ def _reachable(bind: str) -> str:
 def _problem(error: zmq.ZMQError, options: Options, port: int) -> PortProblem:
     if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV, errno.EINVAL):
         return PortProblem(
-            f"{options.bind} is no address of this host",
-            "set FRTOP_BIND (or --bind) to one of `ip address`, or leave it out",
+            f"{options.bind} is not an address of this host",
+            "set FRTOP_BIND (or --bind) to one that `ip address` shows, or leave it out",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return PortProblem(
@@ -187,5 +187,5 @@ def _problem(error: zmq.ZMQError, options: Options, port: int) -> PortProblem:
 def _taken(options: Options) -> PortProblem:
     return PortProblem(
         f"no free pair of ports from {options.port} to {options.port + 2 * PAIRS - 1}",
-        "name another with FRTOP_PORT, or see who listens: `ss -ltnp`",
+        "choose another with FRTOP_PORT, or see which programs listen: `ss -ltnp`",
     )

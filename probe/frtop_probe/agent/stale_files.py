@@ -1,8 +1,8 @@
-"""Removes files that killed containers, or earlier boots, left in the folders.
+"""Removes files left in the folders by killed containers or before a reboot.
 
-A file is removed when its name is ours, nobody holds its lock, its last sign of life is old
-enough, and no agent runs that still serves it. The rank tracker removes the rings of our own
-pid namespace.
+A file is removed if its name is ours, nobody holds its lock, its last sign of life is old
+enough, and no running agent serves it. The rank tracker removes the rings of our own pid
+namespace.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from frtop_probe.ring.header import RingError, locked, read_summary
 from frtop_probe.ring.pid_namespace import PidNamespace
 
 UNFINISHED_S: Final = 60.0
-"""How long an unreadable file without a lock may still be unfinished."""
+"""How long an unreadable file without a lock may count as unfinished."""
 SWEEP_S: Final = 10.0
 _OURS: Final = r"\d{1,10}-\d{1,20}(?:-\d{1,20})?"
 _RING: Final = re.compile(_OURS + re.escape(layout.SUFFIX))
@@ -33,7 +33,7 @@ _DRAFT: Final = re.compile(r"agent-\d{1,20}-[0-9a-f]{8}\.[0-9a-f]{8}\.draft")
 
 
 class StaleFiles:
-    """Stale files of other pid namespaces than `here`; agents' files are in the first folder."""
+    """Stale files of pid namespaces other than `here`; the first folder has the agents' files."""
 
     def __init__(self, folders: Iterable[Path], here: PidNamespace, grace_s: float) -> None:
         self._folders = tuple(folders)
@@ -66,7 +66,7 @@ class StaleFiles:
                 without_agent.add(space)
         self._remove_sockets(now)
         self._remove_agents_files(inhabited, now)
-        # A note only when the last sweep saw the same: an agent may be starting.
+        # Sends a note only if the last sweep saw the same: an agent may be starting.
         lasting = self._without_agent & without_agent
         self._without_agent = without_agent
         return _note(lasting) if lasting else ""
@@ -75,7 +75,7 @@ class StaleFiles:
         return now - last_sign_wall_ns / 1e9 >= self._grace_s
 
     def _remove_unreadable(self, path: Path, now: float) -> None:
-        """Removes a ring that is unfinished or of another version, when its rank is dead."""
+        """Removes a ring that is unfinished or of another version, if its rank is dead."""
         with suppress(OSError):
             inode = path.lstat().st_ino
             if self._is_old(path, now, UNFINISHED_S) and not locked(path):
@@ -105,7 +105,7 @@ class StaleFiles:
                     path.unlink()
 
     def _remove_agents_files(self, inhabited: set[str], now: float) -> None:
-        """Removes files of killed agents, in pid namespaces that have no rings left."""
+        """Removes files of killed agents in pid namespaces without rings."""
         home = self._folders[0]
         for path in self._files(_DRAFT):
             with suppress(OSError):
@@ -138,7 +138,7 @@ class StaleFiles:
 
 
 def _remove(path: Path, inode: int) -> None:
-    """Removes a ring, unless another one has taken its name."""
+    """Removes a ring, unless another ring has taken its name."""
     with suppress(OSError):
         if path.lstat().st_ino == inode:
             beside.remove_ring(path)
@@ -153,6 +153,6 @@ def _nobody_listens(path: Path) -> bool:
 def _note(spaces: set[str]) -> str:
     many = f"{len(spaces)} other containers have" if len(spaces) > 1 else "another container has"
     return (
-        f"{many} ranks in this folder, and no agent: run `frtop agent` there, "
+        f"{many} ranks in this folder but no agent: run `frtop agent` there, "
         "because only an agent inside a container can inspect its ranks"
     )

@@ -28,11 +28,11 @@ from frtop_probe.statistics.samples import MAX_SAMPLES
 from frtop_probe.statistics.steps import MAX_STEPS, StepEnd
 
 MAX_BYTES: Final = wire.MAX_MESSAGE // 4
-"""Approximate limit of an answer. Ranks that do not fit can be asked for again."""
+"""Approximate limit of an answer. Ranks that do not fit can be requested again."""
 LIMIT: Final = 4096
-"""Most ops of a rank without a recorder: all that are remembered."""
-UNREAD: Final = "its Flight Recorder was not read yet"
-NO_ENDS: Final = "when ops ended is not known"
+"""Most ops of a rank without a recorder: all that are kept."""
+UNREAD: Final = "its Flight Recorder has not been read yet"
+NO_ENDS: Final = "end times of ops are unknown"
 Result = TypeVar("Result")
 _SPANS: Final = {
     MarkKind.FETCH: "fetch",
@@ -81,7 +81,7 @@ async def statistics_response(
 
 
 async def _in_turns(work: Generator[None, None, Result]) -> tuple[Result, int]:
-    """Does the work while ticks and other requests get their turn; also returns the ns it took."""
+    """Does the work in turns with ticks and other requests; also returns the ns it took."""
     spent = 0
     while True:
         begin = time.thread_time_ns()
@@ -96,7 +96,7 @@ async def _in_turns(work: Generator[None, None, Result]) -> tuple[Result, int]:
 def _unprepared_statistics(
     rank: UnpreparedRank, window: Window, sites: SiteTable, now_ns: int
 ) -> Generator[None, None, wire.RankStatistics]:
-    """Returns what torch's Flight Recorder has of a rank: issue times, seldom ends, no steps."""
+    """Returns what torch's Flight Recorder has on a rank: issue times, few end times, no steps."""
     flight = rank.flight
     if not flight.read_ns:
         return wire.RankStatistics(rank.key, now_ns, note=flight.note or UNREAD)
@@ -172,7 +172,7 @@ def _add(
     window: Window,
     steps_ns: int,
 ) -> None:
-    """Adds slots; those from before `steps_ns` do not matter for the steps."""
+    """Adds slots; those before `steps_ns` do not matter for the steps."""
     slots, fields = reader.fields(slots)
     if not slots.issued:
         return
@@ -186,13 +186,14 @@ def _add(
 
 
 def _add_steps(ring: Ring, summary: RankSummary, window: Window) -> int | None:
-    """Adds ends and spans of the window's steps; returns since when ops matter for them, in ns."""
+    """Adds ends and spans of the window's steps; returns the time in ns from which ops matter."""
     found = _marks(ring, window)
     ends = [row for row in found if row.kind is MarkKind.STEP and row.begin_ns < window.until_ns]
     inside = [place for place, row in enumerate(ends) if row.begin_ns >= window.since_ns]
     if not inside:
         return None
-    # The step before the first one begins earlier: ops that it left pending may last into it.
+    # The step before the first one begins earlier: ops that it left pending may last into the
+    # window.
     first = max(0, max(inside[0], len(ends) - window.steps) - 2)
     splitter, watched = summary.splitter, marks.watched(ring)
     for row in ends[first:]:
@@ -208,9 +209,9 @@ def _add_steps(ring: Ring, summary: RankSummary, window: Window) -> int | None:
 
 
 def _marks(ring: Ring, window: Window) -> list[marks.MarkRow]:
-    """Returns the marks of the window and of the step before it, by their start."""
+    """Returns the marks of the window and of the step before it, by start time."""
     since = window.since_ns
-    for back in (window.until_ns - since, since):  # not all of them, if the last step was soon
+    for back in (window.until_ns - since, since):  # reads all marks only if no step is near
         found = marks.read_marks(ring, max(0, since - back))
         before = sum(row.kind is MarkKind.STEP and row.begin_ns < since for row in found)
         if before > 1 or not any(row.kind is MarkKind.STEP for row in found):
@@ -219,7 +220,7 @@ def _marks(ring: Ring, window: Window) -> list[marks.MarkRow]:
 
 
 class _FieldReader:
-    """Turns slots into fields to sum up; looks up only once what many ops share."""
+    """Turns slots into fields to sum up; looks up what many ops share only once."""
 
     def __init__(self, view: RingView, table: RankCalls, sites: SiteTable, *, calls: bool) -> None:
         self._view = view
@@ -230,7 +231,7 @@ class _FieldReader:
         self._full: dict[_Kind, OpClass | None] = {}
 
     def fields(self, slots: bulk_read.Slots) -> tuple[bulk_read.Slots, OpFields]:
-        """The slots that are ops, and their fields."""
+        """Returns the slots that are ops, and their fields."""
         if self._calls:
             kinds: list[_Kind] = list(
                 zip(slots.group, slots.what, slots.later, slots.form, slots.record, slots.site,
@@ -241,7 +242,7 @@ class _FieldReader:
         known = self._known
         try:
             classes = [known[kind] for kind in kinds]
-        except KeyError:  # most chunks have nothing new
+        except KeyError:  # few chunks have anything new
             for kind in dict.fromkeys(kinds):
                 if kind not in known:
                     known[kind] = self._look_up(kind)

@@ -1,8 +1,8 @@
-"""Asks prepared ranks to let this agent read them, where Yama requires their permission.
+"""Asks prepared ranks to let this agent read them, if Yama requires their permission.
 
-It asks when a rank is first seen, until the rank has answered, so that it never replaces a
-permission that the program gives later. And it asks only after a refusal, so that a rank that
-allows everybody is left alone.
+It asks when a rank is first seen, until the rank has answered, so it never replaces a permission
+that the program gives later. It asks only after a refusal, so it leaves alone a rank that allows
+everybody.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from frtop_probe.ring.layout import StatusCell
 
 PAUSE_S: Final = 1.0
 TRIES: Final = 3
-"""Most questions to a rank that refuses, or does not understand."""
+"""Most requests to a rank that refuses, or does not understand."""
 
 
 class TraceRequests:
-    """Checks the ranks of a tracker again and again."""
+    """Checks the ranks of a tracker periodically."""
 
     def __init__(
         self,
@@ -41,19 +41,19 @@ class TraceRequests:
         self._scope = scope
         self._is_refused = is_refused or _is_refused
         self._settled: set[int] = set()
-        """Keys of ranks that need not be asked, or not again."""
+        """Keys of ranks that need not be asked (again)."""
         self._tries: dict[int, int] = {}
 
     async def run(self) -> None:
         while True:
             try:
                 await self.check()
-            except Exception as error:  # noqa: BLE001 - the worker's boundary: the next round asks
+            except Exception as error:  # noqa: BLE001 - the worker's boundary: next round asks
                 self._tracker.note(f"ranks could not be asked for permission to trace: {error!r}")
             await asyncio.sleep(PAUSE_S)
 
     async def check(self) -> None:
-        """Asks the ranks that are new."""
+        """Asks the new ranks."""
         ranks = self._tracker.ranks
         self._settled &= ranks.keys()
         self._tries = {key: count for key, count in self._tries.items() if key in ranks}
@@ -66,7 +66,7 @@ class TraceRequests:
             return
         try:
             refused = await daemon_thread.run(lambda: self._refused(new), "frtop trace trial")
-        except RuntimeError:  # no thread: the next time
+        except RuntimeError:  # no thread: try next time
             return
         self._settled |= {rank.key for rank in new} - {rank.key for rank in refused}
         await asyncio.gather(*map(self._ask, refused))
@@ -81,7 +81,7 @@ class TraceRequests:
 
 
 def _can_answer(rank: RingRank) -> bool:
-    """Whether the thread that answers runs: other requests must not wait behind ours."""
+    """Whether the answering thread runs: other requests must not wait behind ours."""
     try:
         return (
             rank.lives and time.monotonic_ns() - rank.ring.cell(StatusCell.HEARTBEAT_NS) < SILENT_NS

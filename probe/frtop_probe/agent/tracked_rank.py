@@ -1,4 +1,4 @@
-"""One rank of this host as the agent follows it, whatever the source.
+"""One rank of this host as the agent tracks it, from either source.
 
 `RingRank` reads a recorder's ring, `UnpreparedRank` the process from outside.
 """
@@ -24,11 +24,11 @@ _CPU_STEP_NS: Final = 20_000_000
 _IO_STEP: Final = 4096
 _RSS_STEP: Final = 16 * 1024 * 1024
 FLUSH_TICKS: Final = 8
-"""Ticks between rare updates: for small changes of a process, and slow reads."""
+"""Ticks between rare updates: for small changes of a process, and for slow reads."""
 LIVED_NS: Final = 5_000_000_000
-"""A child that lived for less time was a command of the program, not a worker."""
+"""A child that lived for a shorter time was a command of the program, not a worker."""
 _NAMED_NS: Final = 1_000_000_000
-"""At this age a worker has given itself a name."""
+"""By this age, a worker has given itself a name."""
 _MOST: Final = 8
 _MOST_FOLLOWED: Final = 512
 Value = TypeVar("Value")
@@ -38,16 +38,16 @@ class TrackedRank(ABC):
     """The agent's state of one rank.
 
     Attributes:
-        key: the agent's number for it.
+        key: the agent's number for the rank.
         pid: its process.
         start_ticks: when that process started, as /proc has it.
-        lives: false from the moment of death on.
+        lives: false from the moment of death.
         pidfd: None without a living process, and on kernels without pidfds.
         exit_info: set once it has been sent.
-        held: a tool that somebody asked for holds the process now. /proc then shows what that tool
-            does, not what the rank does.
-        children: its children that have ended.
-        gauges: of the GPUs that it uses; None while it is not known to use any.
+        held: a requested tool holds the process now, so /proc shows what the tool does, not what
+            the rank does.
+        children: its ended children.
+        gauges: of the GPUs that it uses; None unless it is known to use one.
     """
 
     def __init__(
@@ -79,29 +79,29 @@ class TrackedRank(ABC):
 
     @property
     def identity(self) -> wire.Identity | None:
-        """Who it is, as of the last update."""
+        """Its identity at the last update."""
         return self._identity
 
     @property
     def job(self) -> wire.Job | None:
-        """The job as of the last update."""
+        """The job at the last update."""
         return self._identity.job if self._identity is not None else None
 
     @property
     def group_names(self) -> Mapping[int, str] | None:
-        """Names of its groups by the address of their objects; None where a recorder knows them.
+        """Names of its groups by the address of their objects; None if a recorder knows them.
 
-        With them, stacks are taken with the local variables of torch's own frames.
+        With these names, stacks include the local variables of torch's own frames.
         """
         return None
 
     def restarted(self) -> bool:
-        """Whether the recorder has started anew in this process."""
+        """Whether the recorder restarted in this process."""
         return False
 
     @abstractmethod
     def update(self, now_ns: int) -> wire.RankUpdate | None:
-        """Reads the rank; returns what changed since the last call, None for nothing."""
+        """Reads the rank; returns what changed since the last call, None if nothing did."""
 
     def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
         """Reads the rank a last time; returns its full state with the exit info."""
@@ -114,23 +114,23 @@ class TrackedRank(ABC):
         return self.full()
 
     def _read_last(self, now_ns: int) -> bool:  # noqa: ARG002 - only some read anything
-        """Reads what the rank has left; returns whether its recorder saw a normal exit."""
+        """Reads what the rank left behind; returns whether its recorder saw a normal exit."""
         return False
 
     @abstractmethod
     def full(self) -> wire.RankUpdate:
-        """The full state as of the last update."""
+        """The full state at the last update."""
 
     @abstractmethod
     def last_sign_ns(self) -> int:
-        """When it was last known to live."""
+        """When it was last known to be alive."""
 
     def status(self) -> wire.RankStatus | None:
-        """The current status from its recorder, None without one."""
+        """The current status from its recorder; None without a recorder."""
         return None
 
     def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:  # noqa: ARG002
-        """The newest `limit` ops, oldest first, and how many in between cannot be read."""
+        """The newest `limit` ops, oldest first, and how many ops in between cannot be read."""
         return (), 0
 
     async def read_ops(self, limit: int) -> None:  # noqa: B027 - only some have it
@@ -147,7 +147,7 @@ class TrackedRank(ABC):
 
     @property
     def record(self) -> str:
-        """Folder for the black box; "" when there is to be none, or that is not known yet."""
+        """Folder for the black box; "" if no box is wanted, or if that is not known yet."""
         return self._identity.record if self._identity is not None else ""
 
     @property
@@ -163,15 +163,15 @@ class TrackedRank(ABC):
     @property
     @abstractmethod
     def has_failed(self) -> bool:
-        """Whether a dead rank failed, as far as is known."""
+        """Whether a dead rank failed, as far as known."""
 
     @property
     def ended_by_exception(self) -> bool:
-        """Whether an exception has ended the program; its process may still run."""
+        """Whether an exception ended the program; the process may still run."""
         return False
 
     def reread(self, now_ns: int) -> wire.RankUpdate:
-        """The full state as of now; does not affect what `update` returns next."""
+        """The full state now; does not affect what `update` returns next."""
         full = self.full()
         if self.lives or full.exit_info is not None:
             return full
@@ -180,10 +180,10 @@ class TrackedRank(ABC):
         )
 
     def close(self) -> None:  # noqa: B027 - as above
-        """Closes what it is read from."""
+        """Closes the sources that it reads."""
 
     def remove_files(self) -> None:  # noqa: B027 - as above
-        """Removes what the recorder left behind."""
+        """Removes files that the recorder left behind."""
 
     def update_exit(self) -> None:
         """Reads how the process ended, if the kernel already shows it."""
@@ -208,7 +208,7 @@ class TrackedRank(ABC):
         )
 
     def _news(self, name: str, value: Value) -> Value | None:
-        """Returns a value if it differs from the last one of this name, and remembers it."""
+        """Returns a value if it differs from the last one under this name, and remembers it."""
         if value == getattr(self, name):
             return None
         setattr(self, name, value)
@@ -233,7 +233,7 @@ class TrackedRank(ABC):
 
 
 def _alike(old: wire.Process, new: wire.Process) -> bool:
-    """Whether the difference is too small to be sent at once."""
+    """Whether the difference is too small to send at once."""
     return (
         (old.state, old.wchan, old.syscall, old.file, old.threads, old.children, old.parent)
         == (new.state, new.wchan, new.syscall, new.file, new.threads, new.children, new.parent)
@@ -252,7 +252,7 @@ class _Child:
 
 
 class EndedChildren:
-    """Follows the children of a rank's main thread from one tick to the next.
+    """Tracks the children of a rank's main thread from tick to tick.
 
     Nothing else shows a killed worker that its parent has reaped.
     """
@@ -266,7 +266,7 @@ class EndedChildren:
         return tuple(self._ended)
 
     def update(self, pids: Sequence[int], now_ns: int) -> None:
-        """Takes in the present children."""
+        """Takes in the current children."""
         for pid in self._living.keys() - set(pids):
             child = self._living.pop(pid)
             found = processes.read_stat(pid)

@@ -1,7 +1,7 @@
 """File descriptors of the recorder, in a process whose program may close any descriptor.
 
-The next file that the program opens then gets the same number. So each use first checks
-that the number still belongs to our file, and leaves it alone otherwise, also when closing.
+The next file that the program opens gets the same number. So each use first checks that the
+number still belongs to our file; otherwise it leaves it alone, even when closing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OwnedDescriptor:
         return self._file_id is not None and file_id(self.number) == self._file_id
 
     def close(self) -> None:
-        """Closes it once, unless the number belongs to another file by now."""
+        """Closes it once, unless the number now belongs to another file."""
         if self.is_ours:
             self._file_id = None
             with suppress(OSError):
@@ -58,5 +58,5 @@ class OwnedSocket:
         return self._owned.is_ours
 
     def close(self) -> None:
-        self.socket.detach()  # otherwise its finalizer would close whatever has the number
+        self.socket.detach()  # otherwise its finalizer would close any file with the number
         self._owned.close()

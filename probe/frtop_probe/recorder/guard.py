@@ -1,6 +1,6 @@
 """Keeps the recorder's failures out of the program, and writes its messages to stderr.
 
-Exceptions of the program pass: Python runs signal handlers anywhere, so an exception that
+The program's own exceptions pass: Python runs signal handlers anywhere, so an exception that
 a handler raises may surface inside the recorder and must reach the program.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 PACKAGE_FOLDER: Final = str(Path(__file__).parents[1]) + "/"
-"""The folder of `frtop_probe`: frames of files in it are ours, not the program's."""
+"""The folder of `frtop_probe`: stack frames in its files are ours, not the program's."""
 Value = TypeVar("Value")
 
 
@@ -25,9 +25,9 @@ def guarded(
     """Wraps `function` for use inside training code: it is skipped when off and never raises.
 
     Args:
-        function: its result is None where it was not called, or failed.
+        function: its result is None if it was not called, or failed.
         active: whether it may run; false in forked children and after `stop()`.
-        failed: called with an exception of the recorder.
+        failed: called with the recorder's own exceptions.
     """
 
     @functools.wraps(function)
@@ -45,10 +45,10 @@ def guarded(
 
 
 def leave_out(error: BaseException) -> None:
-    """Removes the frame that caught an exception of the program from its traceback.
+    """Removes the frame that caught one of the program's exceptions from its traceback.
 
-    A wrapper calls this before a `raise` without an argument, which does not add the frame again
-    (before Python 3.11 it does).
+    A wrapper calls this before a bare `raise`, which does not add the frame again (before Python
+    3.11 it does).
     """
     trace = error.__traceback__
     if trace is not None:
@@ -70,7 +70,7 @@ def raised_by_signal_handler(error: BaseException) -> bool:
 
 
 def log_line(text: str) -> None:
-    """Writes a line to stderr, without control characters; the recorder prints nowhere else."""
+    """Writes a line to stderr, without control characters; the recorder prints nothing else."""
     try:
         clean = "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
         sys.stderr.write(f"frtop: {clean}\n")

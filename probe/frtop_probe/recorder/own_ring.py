@@ -1,7 +1,7 @@
-"""The ring of this process: its file, and everything in it but ops, which `ops/hook.py` writes.
+"""The ring of this process: its file, and everything in it except ops, which `ops/hook.py` writes.
 
 A full shared memory must not end the job. Writing into a sparse file on a full tmpfs raises
-SIGBUS, so all blocks are reserved first; where there is no room, a smaller ring is created, or one
+SIGBUS, so all blocks are reserved first; without enough room, a smaller ring is created, or one
 in a second folder.
 """
 
@@ -31,7 +31,7 @@ from frtop_probe.ring.places import Places
 
 AHEAD: Final = 8192
 """A longer history begins this many ops after the newest one. Other threads issue fewer while the
-recorder's thread writes that down: at 15 us each, they would need 0.1 s."""
+recorder's thread writes that down: at 15 us each, this many would take 0.1 s."""
 NEVER: Final = sys.maxsize
 LIMITED: Final = frozenset({Side.FORM, Side.SITE, Side.MODULE})
 """Kinds that may not use the reserved end of the side table."""
@@ -44,7 +44,7 @@ class NoRingSpace(Exception):
 
 
 class OwnRing:
-    """The mapped file. The hook writes slots and rows of ops itself."""
+    """The mapped file. The hook itself writes slots and rows of ops."""
 
     def __init__(self, path: Path, descriptor: int, shape: Shape) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class OwnRing:
         self.cells = self.words[layout.CELLS_OFFSET // 8 : layout.GROUPS_OFFSET // 8]
         self.next_sequence = itertools.count(1).__next__
         self.longer_from = [NEVER]
-        """Its item is the first event in the more slots."""
+        """Its item is the first event in the additional slots."""
         # Closing any descriptor of the file would drop the lock that shows that we are alive.
         self._file = OwnedDescriptor(descriptor)
         self._used = 0
@@ -64,7 +64,7 @@ class OwnRing:
         self.marks = MarkWriter(self.map, self.words, shape)
 
     def write_header(self) -> None:
-        """Writes the header, the magic last, so that readers refuse an incomplete ring."""
+        """Writes the header, with the magic last, so that readers refuse an incomplete ring."""
         shape, namespace = self.shape, PidNamespace.here()
         values = (
             layout.VERSION,
@@ -124,13 +124,13 @@ class OwnRing:
         return self.shape.slots if self.longer_from[0] == NEVER else self.shape.more
 
     def lengthen(self) -> None:
-        """Makes the history as long as it can be, for good, from `AHEAD` ops on.
+        """Makes the history as long as possible, for good, starting `AHEAD` ops from now.
 
-        Only the recorder's thread may call it. Where an event lies depends on its number only, so
-        ops that are pending or being written stay where they are.
+        Only the recorder's thread may call it. An event's place depends only on its number, so ops
+        that are pending or being written stay where they are.
 
         Raises:
-            OSError: the folder has no room, or the program has closed the file; nothing changes.
+            OSError: the folder has no room, or the program closed the file; nothing changes.
         """
         if self.longer_from[0] != NEVER:
             return
@@ -161,7 +161,7 @@ class OwnRing:
             self.cells[StatusCell.HEAD] = sequence
 
     def write_note(self, text: str) -> bool:
-        """Writes a note, with a mark of its time; returns whether there was room for it."""
+        """Writes a note, with a mark of its time; returns whether there was room."""
         number = next(self._notes)
         written = self.write_entry(Side.NOTE, number, text[:2000])
         if written:
@@ -190,8 +190,8 @@ def create(folders: list[Path]) -> OwnRing:
 
 
 def _create(path: Path, shape: Shape) -> OwnRing:
-    # A program that replaced itself (exec) keeps pid and start time, so its old ring may
-    # exist. Shrinking a file that the agent has mapped would kill the agent.
+    # A program that replaced itself (exec) keeps pid and start time, so its old ring may exist.
+    # Shrinking a file that the agent has mapped would kill the agent.
     path.unlink(missing_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o600)

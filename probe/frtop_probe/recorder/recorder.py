@@ -52,7 +52,7 @@ _MADV_WIPEONFORK: Final = 18
 ATTACH: Final = tuple(
     feature.attach for feature in feature_folders.modules("in_rank") if hasattr(feature, "attach")
 )
-"""What features do in a rank. Found as this is imported, never while the program runs."""
+"""What features do in a rank. Found when this module is imported, never while the program runs."""
 
 
 class Recorder:
@@ -62,11 +62,11 @@ class Recorder:
         self.ring = ring
         self._folders = folders
         self.home = folders[0]
-        """The folder with the files of the agent that serves all these."""
+        """The folder with the files of the agent that serves all these folders."""
         self.pid = os.getpid()
         self.enabled = process_flag()
         self.alive = process_flag()
-        """Like `running`, but it notices a fork without a system call: cheap at each step."""
+        """Like `running`, but notices a fork without a system call: cheap at each step."""
         self.reduce_ops = ReduceOps(ring, self._note_once)
         self.pending = PendingOps(ring)
         self.signatures = SignatureTable(ring)
@@ -81,7 +81,7 @@ class Recorder:
         self.watch = OpWatch()
         self.hook: Hook | None = None
         self.install_phases: Callable[[], bool] | None = None
-        """Wraps what begins and ends phases, once; returns whether phases can be recorded."""
+        """Wraps the starts and ends of phases, once; returns whether phases can be recorded."""
         self.records_phases = False
         self.features: tuple[RankFeature, ...] = ()
         self.requests = RequestTable()
@@ -104,7 +104,7 @@ class Recorder:
         thread = RecorderThread(self._tick, self.fail, responder)
         try:
             thread.start()
-        except BaseException:  # the process limit is reached, so there is no thread to join
+        except BaseException:  # at the process limit there is no thread to join
             if responder is not None:
                 responder.close()
                 responder.remove()
@@ -115,7 +115,7 @@ class Recorder:
     def attach(self, torch: ModuleType, c10d: ModuleType, parents: Recorder | None = None) -> None:
         """Installs the kernels, or logs once why this torch is unsuitable.
 
-        In a forked child, first removes the kernels of the parent's recorder.
+        In a forked child, it first removes the kernels of the parent's recorder.
         """
         if self.hook is not None:
             return
@@ -191,7 +191,7 @@ class Recorder:
     # -- failures
 
     def fail(self, error: BaseException) -> None:
-        """Switches the recorder off after an exception of its own, and logs it. Never raises."""
+        """Switches the recorder off after one of its own exceptions, and logs it. Never raises."""
         try:
             self.ring.cells[StatusCell.HOOK_ERRORS] += 1
             where = error.__traceback__
@@ -215,7 +215,7 @@ class Recorder:
             log_line(why)
 
     def say(self, text: str) -> None:
-        """Writes a note, and a line to stderr in the first rank of the host."""
+        """Writes a note; also a line to stderr in the first rank of the host."""
         if self._note_once(text) and is_first_of_host():
             log_line(text)
 
@@ -314,7 +314,7 @@ class Recorder:
             return
         self._next_agent = now + AGENT_EVERY_S
         try:
-            if not agent_lives(self.home):  # it may have found no room there
+            if not agent_lives(self.home):  # it may have had no room there
                 self.home = preferred(self._folders)[0]
             problem = agent_launch.ensure_agent(claim(self.home))
         except (OSError, FolderError) as error:
@@ -325,7 +325,7 @@ class Recorder:
     # -- requests
 
     def switch_phases(self, on: bool) -> str:
-        """Records phases from now on, or none; returns why that cannot be done."""
+        """Starts or stops recording phases; returns why that is impossible, or ""."""
         if on and not (self.install_phases is not None and self.install_phases()):
             return "phases cannot be recorded with this torch"
         self.phases.switch(on=on)
@@ -350,15 +350,15 @@ class Recorder:
 def process_flag() -> list[int]:
     """Returns a flag that every forked child finds clear: `flag[0]`, a number from 0 to 255.
 
-    Python runs its at-fork hooks in `os.fork` only. The child of a C++ data loader, or of a library
+    Python runs its at-fork hooks only in `os.fork`. The child of a C++ data loader, or of a library
     that forks by itself, would go on with the recorder of its parent and write its ops into the
-    parent's ring. The pid would show it, but to read it at each op is a system call (0.3 µs, six
+    parent's ring. The pid would show this, but reading it at each op is a system call (0.3 µs, six
     times as much as all other checks). Instead the kernel clears one page in each child
-    (`MADV_WIPEONFORK`), and the hook reads its flag from there, which takes 8 ns more than from a
+    (`MADV_WIPEONFORK`), and the hook reads its flag from there, which takes 8 ns longer than from a
     list. A child that shares its parent's memory (`vfork`, `posix_spawn`) never runs Python. The
-    ring itself is not kept from children (`MADV_DONTFORK`): a store would then be a SIGSEGV.
+    ring itself stays mapped in children (no `MADV_DONTFORK`): otherwise a store would be a SIGSEGV.
 
-    Where the kernel cannot clear the page (before 4.14, gVisor), the flag is an ordinary list:
+    If the kernel cannot clear the page (before 4.14, gVisor), the flag is an ordinary list:
     then only forks that Python sees are noticed.
     """
     try:

@@ -1,10 +1,10 @@
 """The child that reads processes and searches for jobs.
 
-A request with `pid` gets c10d's state, and more if it asks: `rings` (a number of entries per ring,
-from the ids in `since` on, by kind of ring), `environment` (names), `transports` (those past c10d).
-With rings the answer also has `after`: c10d's state once more, read after them. A request with
-`scan` (pid and start ticks of each process that has a recorder) gets the jobs of this host; the
-child reads no memory of the pids in `stuck`.
+A request with `pid` gets c10d's state, and more on request: `rings` (a number of entries per ring,
+from the ids in `since`, by kind of ring), `environment` (names), `transports` (those beyond c10d).
+With rings, the answer also has `after`: c10d's state again, read after them. A request with `scan`
+(pid and start ticks of each process with a recorder) gets the jobs of this host; the child reads
+no memory of the pids in `stuck`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Readers:
     def _fill(
         self, answer: dict[str, Any], request: dict[str, Any], reader: UnpreparedReader
     ) -> None:
-        if request.get("transports"):  # first: they need no right to read the memory
+        if request.get("transports"):  # first: these need no right to read memory
             found = reader.transports()
             answer["transports"] = None if found is None else [asdict(one) for one in found]
         answer["c10d"] = asdict(reader.read())
@@ -101,7 +101,7 @@ class Readers:
         return reader
 
     def _drop_ended(self) -> None:
-        """Drops ended processes, about which nobody asks."""
+        """Drops ended processes, which nobody asks about."""
         for pid in [pid for pid in self._readers if not os.path.exists(f"/proc/{pid}")]:  # noqa: PTH110 - hot
             self._drop(pid)
 

@@ -1,6 +1,6 @@
 """Reads one backend of a process group in C++: its number, ops in progress, timeout.
 
-Each look validates each object: the program may have freed it and reused its memory.
+Every look validates every object: the program may have freed it and reused its memory.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _OPTIONS_TIMEOUT: Final = 16
 _OPTIONS_NAME: Final = 24
 _OPTIONS_SEARCH: Final = range(24, 512, 8)
 _TAIL: Final = {"gloo": 56, "nccl": 120}
-"""Bytes of a backend from its number on, up to its status.
+"""Bytes of a backend from its number up to its status.
 
-Gloo's `seq_` is followed by `local_id_`, a vector of ranks from 2.15 on, and the status. NCCL's by
+After gloo's `seq_` come `local_id_`, from 2.15 a vector of ranks, and the status. After NCCL's come
 `seqP2P_`, `op_id_`, `local_id_`, that vector, a log prefix, two more members, and the status.
 Without the vector this reads 24 bytes past the object, which are validated before use.
 """
@@ -55,16 +55,16 @@ _UNKNOWN_OP: Final = 100
 _MAX_NUMBER: Final = 1 << 48
 
 _VTABLE_WORDS: Final = 24
-"""Virtual functions of Work to search; it has 17 in 2.8 and 20 in 2.15."""
+"""Virtual functions of Work to search; Work has 17 in 2.8 and 20 in 2.15."""
 _MAX_TENSORS: Final = 16
-"""Most output tensors that are described. An all_gather has one per member."""
+"""Most output tensors described. An all_gather has one per member."""
 _MAX_LISTS: Final = 4096
 _NO_TIMEOUT_S: Final = 10 * 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class BackendPlace:
-    """Where one backend is: its class, its devices, and DETAIL's helper (0: none)."""
+    """Where one backend is: its class, its devices, and DETAIL's helper (0 if none)."""
 
     address: int
     vtable: int
@@ -91,7 +91,7 @@ class BackendReader:
         )
 
     def place(self, address: int, devices: tuple[str, ...]) -> BackendPlace:
-        """Where a backend is; that of DETAIL is one around another.
+        """Returns where a backend is; looks inside the wrapper that DETAIL adds.
 
         Raises:
             NotReadable: it wraps something else.
@@ -173,13 +173,13 @@ class BackendReader:
     ) -> bool:
         """Whether gloo's two counters are consistent, not read between their increments.
 
-        Their difference numbers the ops in progress.
+        Ops in progress are numbered by the difference.
         """
         after = self._block(place.address, place.vtable, kind, group)
         return _messages(before, kind) == _messages(after, kind)
 
     def _checks(self, helper: int) -> tuple[tuple[Work, ...], int | None]:
-        """Reads the ops in progress and the number of DETAIL's helper; (), None without one."""
+        """Reads the ops in progress and the number of DETAIL's helper, if there is one."""
         kind = self._layout.backends.get(vtable := self._vtable_of(helper)) if helper else None
         if kind is None or kind.kind != "gloo" or kind.number is None:
             return (), None
@@ -188,7 +188,7 @@ class BackendReader:
         return self._pending(raw, kind)[0], number if number <= _MAX_NUMBER else None
 
     def _pending(self, raw: bytes, kind: BackendClass) -> tuple[tuple[Work, ...], str]:
-        """Reads gloo's ops in progress, then those in its queue; with a reason if it cannot.
+        """Reads gloo's ops in progress, then those in its queue; returns a reason if that fails.
 
         ProcessGroupGloo.hpp: workQueue_, workInProgress_, workMutex_, two condition variables and
         seq_.
@@ -211,11 +211,11 @@ class BackendReader:
             if address:
                 try:
                     yield self._works.read(address, running=running)
-                except NotReadable:  # it ended and was freed meanwhile
+                except NotReadable:  # it has ended and been freed
                     continue
 
     def _timeout(self, raw: bytes, vtable: int, kind: BackendClass) -> float | None:
-        """Finds the options among the backend's pointers, by their vtable; None if not there."""
+        """Finds the options among the backend's pointers, by their vtable; None if missing."""
         if kind.options is None:
             return None
         known = self._options.get(vtable)
@@ -239,9 +239,9 @@ class BackendReader:
         return None
 
     def _fronts(self, raw: bytes, number_at: int) -> Fronts | None:
-        """Finds pgStatus_ behind the number: a shared_ptr of make_shared.
+        """Finds pgStatus_ after the number: a shared_ptr of make_shared.
 
-        Its object follows the control block, so that the second pointer is 16 less than the first.
+        Its object follows the control block, so the second pointer is 16 less than the first.
         """
         words = to_words(raw[number_at + 8 :])
         for place, (status, control) in enumerate(itertools.pairwise(words)):
@@ -264,7 +264,7 @@ class BackendReader:
 
 
 def _collectives(raw: bytes, kind: BackendClass) -> int | None:
-    """Reads gloo's `collectiveCounter_`, from which collectives, but not messages, take tags."""
+    """Reads gloo's `collectiveCounter_`, which gives tags to collectives but not to messages."""
     if kind.collectives is None or kind.collectives + 4 > len(raw):
         return None
     return int(struct.unpack_from("<I", raw, kind.collectives)[0])
@@ -287,8 +287,8 @@ def _p2p_number(raw: bytes, number_at: int) -> int | None:
 class _WorkReader:
     """Reads gloo's ops, objects of `c10d::Work`; remembers the vtables that it has validated.
 
-    The program may free an op while it is read. So every field is checked, and the class by the
-    function that its vtable has for `getSequencenumber`.
+    The program may free an op while it is read. So every field is checked, and so is the class: by
+    the function that its vtable has for `getSequencenumber`.
     """
 
     def __init__(self, memory: ProcessMemory, layout: TorchLayout) -> None:
@@ -338,7 +338,7 @@ class _WorkReader:
         raise NotReadable(NO_WORK, "class")
 
     def _outputs(self, words: tuple[int, ...]) -> tuple[TensorInfo, ...] | None:
-        """Reads a std::vector<std::vector<at::Tensor>>; None when one cannot be validated."""
+        """Reads a std::vector<std::vector<at::Tensor>>; None if one cannot be validated."""
         found: list[TensorInfo] = []
         try:
             begin, count = cxx.vector(words, cxx.VECTOR, _MAX_LISTS)

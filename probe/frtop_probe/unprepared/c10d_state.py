@@ -1,7 +1,7 @@
 """c10d's state: the process groups of a rank, their members, numbers and ops in progress.
 
 Python has `_pg_names`, `_pg_map` and `_pg_group_ranks` in torch.distributed.distributed_c10d, and
-C++ has the `ProcessGroup` of each with its backends. Both must agree on rank and size. Later looks
+C++ has each group's `ProcessGroup` with its backends. Both must agree on rank and size. Later looks
 read only what changes: about nine small reads per group.
 """
 
@@ -44,15 +44,15 @@ _CXX_OBJECT: Final = 16
 _GROUP_RANK: Final = 24
 _GROUP_DESCRIPTION: Final = 40
 _GROUP_MAPS: Final = range(72, 264, 8)
-"""Where the maps from device to backend may begin; two releases differ in what comes before."""
+"""Where the maps from device to backend may begin: releases differ in the members before them."""
 _GROUP_BYTES: Final = 320
-_REFERENCES: Final = slice(8, 16)  # intrusive_ptr_target's counts, which change all the time
+_REFERENCES: Final = slice(8, 16)  # intrusive_ptr_target's counts, which keep changing
 _MAX_BACKENDS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownGroup:
-    """The constant part of a group, and what identifies it."""
+    """The constant part of a group, and the values that identify it."""
 
     name_address: int
     cxx_address: int
@@ -88,7 +88,7 @@ class C10dReader:
         """Returns the current groups.
 
         Raises:
-            NotReadable: `NO_GROUPS`, or the state changed while it was read.
+            NotReadable: `NO_GROUPS`, or the state changed during the read.
         """
         names, configs, ranks = (self._python.entries(table) for table in self._table_addresses())
         if not names:
@@ -190,16 +190,16 @@ class C10dReader:
         return tuple(pairs[place] for place in sorted(pairs))
 
     def _config(self, address: int) -> str:
-        """Reads the first of `(backends, store)`; "" if there is no such tuple yet."""
+        """Reads the first item of `(backends, store)`; "" if there is no such tuple yet."""
         if not address:
             return ""
         items = self._python.items(address)
         return self._python.text(items[0]) if items else ""
 
     def _places(self, address: int, block: bytes) -> Iterator[BackendPlace]:
-        """Yields the backends of a group, each once: of the first map that holds backends.
+        """Yields each backend of a group once, from the first map that holds backends.
 
-        That is deviceTypeToBackend_; backendTypeToBackend_ follows it with the same ones.
+        That map is deviceTypeToBackend_; backendTypeToBackend_ follows it with the same backends.
         """
         identity = block[_GROUP_RANK:][:8]
         for offset in _GROUP_MAPS:

@@ -1,6 +1,6 @@
 """Reads objects of a CPython process from outside: 3.10 to 3.14, with the GIL.
 
-Layouts: cpython/*.h of each release, and `_Py_DebugOffsets` from 3.13 on
+Layouts: cpython/*.h of each release, and from 3.13 `_Py_DebugOffsets`
 (internal/pycore_debug_offsets.h), which is checked against the offsets used here. Every object's
 type is checked by name before it is read.
 """
@@ -41,7 +41,7 @@ _KIND_GENERAL: Final = 0
 _KIND_SPLIT: Final = 2
 _COOKIE: Final = b"xdebugpy"
 _INTERPRETER_WORDS: Final = 2048
-"""Words of PyInterpreterState to search if `modules` is not where it should be."""
+"""Words of PyInterpreterState to search if `modules` is not at its expected place."""
 _LIBRARY: Final = re.compile(r"/libpython3\.\d+t?\.so[.\d]*$")
 
 
@@ -58,7 +58,7 @@ class PythonLayout:
             `interned` is a short.
         tagged_int: 3.12 moved the sign of int into the low bits of the size.
         typed_keys: 3.11 gave dict keys a kind, and the logarithms of their sizes.
-        tuple_items: First item of a tuple: 3.14 put its hash before it.
+        tuple_items: First item of a tuple: 3.14 put the hash before it.
     """
 
     interpreters: int
@@ -77,7 +77,7 @@ FIXED: Final = {
     (3, 12): PythonLayout(48, 944, 40, 56, 2, tagged_int=True, typed_keys=True),
 }
 _STATE_SHIFTS: Final = (2, 16)
-"""3.14.10 of Debian has 2; the sources of others have 16. The right one reads `sys.modules`."""
+"""Debian's 3.14.10 has 2; other sources have 16. The right one can read `sys.modules`."""
 _MODULES_WORD: Final = {(3, 13): 11, (3, 14): 12}
 """Word of `_Py_DebugOffsets` with imports_modules: 3.14 put threads_main before it."""
 _HEAD_WORD: Final = 5
@@ -105,7 +105,7 @@ class DictTable:
 
 @dataclass(frozen=True, slots=True)
 class DictEntry:
-    """One entry of a dict: its place, and the addresses of key and value."""
+    """One entry of a dict: its place, and the addresses of its key and value."""
 
     place: int
     key: int
@@ -171,7 +171,7 @@ class Python:
         return self.memory.words(address + self.layout.tuple_items, size)
 
     def octets(self, address: int) -> bytes:
-        """Returns a bytes object of at most 4,096 bytes; a longer one is cut."""
+        """Returns a bytes object, cut to 4,096 bytes."""
         self.expect(address, "bytes")
         size = self.memory.word(address + _SIZE)
         return self.memory.read(address + _BYTES, min(size, _MAX_TEXT))
@@ -180,7 +180,7 @@ class Python:
         """Returns where a dict's entries are.
 
         Raises:
-            NotReadable: It is not a dict, a split one, or has more than 200,000 entries.
+            NotReadable: It is not a dict, is split, or has more than 200,000 entries.
         """
         self.expect(address, "dict")
         used, _, keys, values = self.memory.words(address + _SIZE, 4)
@@ -193,10 +193,10 @@ class Python:
         return table
 
     def entries(self, address: int) -> list[DictEntry]:
-        """Returns all entries of a dict that have a value.
+        """Returns all entries of a dict that have values.
 
         Raises:
-            NotReadable: as for `table`, or the dict was changed meanwhile.
+            NotReadable: as for `table`, or the dict changed during the read.
         """
         table = self.table(address)
         if not table.count:
@@ -208,7 +208,7 @@ class Python:
         return found
 
     def find(self, address: int, names: Collection[str]) -> dict[str, DictEntry]:
-        """Returns the entries of a dict whose keys are among `names`, in one read a key."""
+        """Returns the entries of a dict whose keys are among `names`, with one read per key."""
         found: dict[str, DictEntry] = {}
         sizes = {len(name) for name in names}
         most = self.layout.text + max(sizes)
@@ -228,7 +228,7 @@ class Python:
         """Returns an ASCII str of one of these lengths; "" for any other object."""
         try:
             raw = self.memory.read(address, most)
-        except NotReadable:  # a short object at the end of what is mapped
+        except NotReadable:  # a short object at the end of mapped memory
             raw = self.memory.read(address, self.layout.text)
         (size,) = struct.unpack_from("<Q", raw, _SIZE)
         if size not in sizes or len(raw) < self.layout.text + size:
@@ -257,8 +257,8 @@ class Python:
             raise NotReadable(UNEXPECTED, "characters of a str") from error
 
     def _typed_table(self, keys: int, used: int) -> DictTable:
-        # PyDictKeysObject from 3.11 on: refcnt 8, log2_size 1, log2_index_bytes 1, kind 1,
-        # version 4, usable 8, nentries 8, indices.
+        # PyDictKeysObject since 3.11: refcnt 8, log2_size 1, log2_index_bytes 1, kind 1, version 4,
+        # usable 8, nentries 8, indices.
         raw = self.memory.read(keys, 32)
         log_bytes, kind = raw[9], raw[10]
         (count,) = struct.unpack_from("<Q", raw, 24)
@@ -268,8 +268,8 @@ class Python:
         return DictTable(keys, keys + 32 + (1 << log_bytes), width, used, count)
 
     def _plain_table(self, keys: int, used: int) -> DictTable:
-        # PyDictKeysObject of 3.10: refcnt, size, lookup, usable, nentries, indices; an index has
-        # as many bytes as the size needs, with its sign.
+        # PyDictKeysObject in 3.10: refcnt, size, lookup, usable, nentries, indices; an index has as
+        # many bytes as the signed size needs.
         _, size, _, _, count = self.memory.words(keys, 5)
         width = next(
             (w for w, most in ((1, 0xFF), (2, 0xFFFF), (4, 0xFFFFFFFF)) if size <= most), 8
@@ -320,7 +320,7 @@ def _find_runtime(
 
 
 def _layouts(memory: ProcessMemory, image: Image, runtime: int) -> Sequence[PythonLayout]:
-    symbol = image.address_of("Py_Version")  # PY_VERSION_HEX, exported from 3.11 on
+    symbol = image.address_of("Py_Version")  # PY_VERSION_HEX, exported since 3.11
     if symbol is None:
         return [FIXED[3, 10]]
     value = memory.word(symbol)
@@ -337,7 +337,7 @@ def debug_layout(raw: bytes, version: tuple[int, int]) -> PythonLayout:
     """Reads the beginning of `_Py_DebugOffsets`, which is at the start of `_PyRuntime`.
 
     Raises:
-        NotReadable: it is not there, of another version, or of a free-threaded build.
+        NotReadable: it is missing, or belongs to another version or a free-threaded build.
     """
     words = to_words(raw)
     if raw[:8] != _COOKIE or (words[1] >> 24 & 0xFF, words[1] >> 16 & 0xFF) != version:
@@ -360,7 +360,7 @@ def _find_modules(python: Python, interpreter: int) -> int:
     except NotReadable:
         pass
     # A patch release or a distribution moved it. No other dict holds `sys` and `builtins`, both
-    # modules, and thousands of words are searched once only.
+    # modules, and these thousands of words are searched only once.
     for address in python.memory.words(interpreter, _INTERPRETER_WORDS):
         try:
             if address and address % _POINTER_BYTES == 0 and _is_modules(python, address):

@@ -1,7 +1,7 @@
-"""Standard containers of libstdc++ with the C++11 string, as every torch wheel from 2.7 on has.
+"""Standard containers of libstdc++ with the C++11 string, which every torch wheel has since 2.7.
 
 Layouts: bits/basic_string.h, bits/stl_vector.h, bits/stl_deque.h, bits/hashtable.h. Each has an
-invariant that random words do not meet. Without it the container counts as not readable.
+invariant that random words do not meet. If it fails, the container counts as not readable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_pointer(value: int) -> bool:
 def string(memory: ProcessMemory, address: int, raw: bytes | None = None) -> str:
     """Reads a std::string of at most 4,096 bytes.
 
-    `raw` are its 32 bytes if the caller has read them.
+    `raw` contains its 32 bytes if the caller has read them.
 
     Raises:
         NotReadable: It is not a string, or not in UTF-8.
@@ -60,7 +60,7 @@ def string(memory: ProcessMemory, address: int, raw: bytes | None = None) -> str
         text = data.decode()
     except UnicodeDecodeError as error:
         raise NotReadable(UNKNOWN_LAYOUT, "characters of a string") from error
-    if not text.endswith("\0"):  # what c_str() promises
+    if not text.endswith("\0"):  # as c_str() promises
         raise NotReadable(UNKNOWN_LAYOUT, "end of a string")
     return text[:-1]
 
@@ -122,7 +122,7 @@ def hash_map_nodes(
         Addresses of its nodes; [] for an empty map.
 
     Raises:
-        NotReadable: the chain of nodes is not as long as the map says.
+        NotReadable: the chain of nodes and the map's size disagree.
     """
     buckets, count, node, size = words[:4]
     alone = buckets == address + _SINGLE_BUCKET

@@ -1,6 +1,6 @@
 """Exported symbols of a library, read from the process's memory.
 
-A look-up reads DT_GNU_HASH's buckets and chains only: about six small reads, and no file. So
+A look-up reads only buckets and chains of DT_GNU_HASH: about six small reads, and no file. So
 containers, deleted files and dead file systems make no difference. Layouts: elf(5), and "GNU Hash
 ELF Sections" of binutils.
 """
@@ -75,11 +75,11 @@ class Image:
         return self.header.machine
 
     def contains(self, address: int) -> bool:
-        """Returns whether an address lies between the library's first and last mapped byte."""
+        """Returns whether an address is between the library's first and last mapped byte."""
         return self.mapping.start <= address < self.mapping.end
 
     def address_of(self, name: str) -> int | None:
-        """Returns the run-time address of an exported symbol; None if there is none.
+        """Returns the run-time address of an exported symbol; None if not found.
 
         Raises:
             NotReadable: the tables cannot be read.
@@ -147,13 +147,13 @@ class Image:
 
 
 def parse_header(data: bytes) -> Header:
-    """Parses an ELF header with its program headers, both in `data`.
+    """Parses an ELF header and its program headers, both in `data`.
 
     Raises:
         NotReadable: as for `Image`.
     """
     if len(data) < _HEADER or data[:6] != b"\x7fELF\x02\x01":  # ELFCLASS64, ELFDATA2LSB
-        raise NotReadable(UNKNOWN_LIBRARY, "no ELF of 64 bits")
+        raise NotReadable(UNKNOWN_LIBRARY, "not a 64-bit ELF")
     (machine,) = struct.unpack_from("<H", data, 18)
     (offset,) = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
@@ -178,7 +178,7 @@ def parse_header(data: bytes) -> Header:
 
 
 def gnu_hash(name: bytes) -> int:
-    """Returns the hash of DT_GNU_HASH: 5381, times 33 plus each byte, in 32 bits."""
+    """Returns the DT_GNU_HASH hash: starts at 5381, times 33 plus each byte, in 32 bits."""
     value = 5381
     for byte in name:
         value = (value * 33 + byte) & 0xFFFFFFFF

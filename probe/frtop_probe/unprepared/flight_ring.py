@@ -1,8 +1,8 @@
 """Reads the Flight Recorder's ring from outside.
 
-Its instance is a static inside a function, so its symbol is local: `static_symbols`. Releases
-differ in the layout of an entry. Its size is the one at which all ids are consecutive; its fields
-are valid only if each string, and each SmallVector that points into itself, is in its place.
+The instance is a static inside a function, so its symbol is local: `static_symbols`. Releases
+differ in the layout of an entry. An entry's size is the one that makes all ids consecutive; its
+fields are valid only if each string, and each SmallVector that points into itself, is in its place.
 Source: torch/csrc/distributed/c10d/FlightRecorder.hpp.
 """
 
@@ -24,21 +24,21 @@ from frtop_probe.unprepared.tensors import dtype_name
 from frtop_probe.unprepared.torch_layout import NO_TORCH, TorchLayout
 
 NO_RING: Final = "no Flight Recorder in this process yet"
-MOVED: Final = "ring not readable: it moved while it was read"
+MOVED: Final = "ring not readable: it moved during the read"
 UNKNOWN_RING: Final = "ring not readable: an unknown layout of the Flight Recorder"
 
 INSTANCES: Final = {
     "gloo": ("_ZZN4c10d14FlightRecorderIN3c105EventEE3getEvE8instance",),
     "nccl": (
         "_ZZN4c10d14FlightRecorderIN2at4cuda9CUDAEventEE3getEvE8instance",
-        "_ZZN4c10d14FlightRecorderIN3c104cuda9CUDAEventEE3getEvE8instance",  # from 2.15 on
+        "_ZZN4c10d14FlightRecorderIN3c104cuda9CUDAEventEE3getEvE8instance",  # since 2.15
     ),
 }
 """`instance` of `FlightRecorder<EventType>::get()`: gloo's has c10::Event, NCCL's CUDAEvent."""
 _LIBRARY: Final = {"gloo": "libtorch_cpu.so", "nccl": "libtorch_cuda.so"}
 
-# FlightRecorder: two bools, to 8; mutex_; entries_ (vector); max_entries_, next_, id_, and from 2.9
-# on reset_epoch_.
+# FlightRecorder: two bools, padded to 8; mutex_; entries_ (vector); max_entries_, next_, id_, and
+# since 2.9 reset_epoch_.
 _MUTEX_AT: Final = 8
 _STRIDES: Final = range(384, 1025, 8)
 _MAX_ENTRIES: Final = 1 << 20
@@ -46,7 +46,7 @@ _MAX_WORDS: Final = _MAX_ENTRIES * max(_STRIDES) // 8
 _TRIES: Final = 3
 _FROM_THE_FIRST: Final[Mapping[str, int]] = {}
 
-# An entry, from pg_id_ on: id_ comes first, and from 2.9 on reset_epoch_, which shifts all others.
+# An entry, from pg_id_: id_ comes first, and since 2.9 reset_epoch_, which shifts all others.
 _SHIFTS: Final = (8, 0)
 _SMALL_VECTOR: Final = 16  # c10/util/SmallVector.h: begin 8, size 4, capacity 4, then items
 _DESCRIPTION: Final = 16  # the strings of pg_name_, a tuple: its last one comes first
@@ -79,7 +79,7 @@ _MAX_TENSORS: Final = 4096
 class _Header:
     """The recorder's fields: entries from `begin` to `end`, the next slot to write, and its id.
 
-    `epoch` is reset_epoch_ where there is one. A reset starts ids from 0 and leaves older entries.
+    `epoch` is reset_epoch_ if there is one. A reset restarts ids from 0 and leaves older entries.
     """
 
     begin: int
@@ -91,7 +91,7 @@ class _Header:
 
 
 class RingReader:
-    """Reads the rings of one process: gloo's, and NCCL's where there is one."""
+    """Reads the rings of one process: gloo's, and NCCL's if there is one."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class RingReader:
         kinds: Collection[str] = (),
         since: Mapping[str, int] = _FROM_THE_FIRST,
     ) -> tuple[FlightRing, ...]:
-        """Reads the newest entries of each ring; a ring that is not readable says why.
+        """Reads the newest entries of each ring; an unreadable ring says why.
 
         Args:
             limit: Most entries per ring; None for all.
@@ -123,7 +123,7 @@ class RingReader:
             since: By kind, the id of the first entry to read.
 
         Raises:
-            NotReadable: No library of torch that may have a ring is loaded.
+            NotReadable: No torch library that may have a ring is loaded.
         """
         found = [kind for kind, library in _LIBRARY.items() if library in self._libraries]
         if not found:
@@ -158,7 +158,7 @@ class RingReader:
         stride, shift = self._layouts[kind]
         if (header.end - header.begin) % stride:
             raise NotReadable(UNKNOWN_RING, "size")
-        if 0 < since <= header.id:  # a reset starts ids anew
+        if 0 < since <= header.id:  # a reset restarts ids
             fresh = header.id - since
             limit = fresh if limit is None else min(limit, fresh)
         return self._stable(kind, recorder, stride, shift, limit)
@@ -187,7 +187,7 @@ class RingReader:
         return header
 
     def _calibrate(self, header: _Header) -> tuple[int, int]:
-        """Finds the size of an entry, and the shift that fits the newest one."""
+        """Finds the size of an entry, and the shift that fits the newest entry."""
         total = header.end - header.begin
         for stride in _STRIDES:
             count = total // stride
@@ -204,14 +204,14 @@ class RingReader:
         raise NotReadable(UNKNOWN_RING, f"{total} bytes")
 
     def _ids_follow(self, begin: int, stride: int, count: int) -> bool:
-        """Returns whether neighbours have neighbouring ids, at a few places of the ring."""
+        """Returns whether neighbours have consecutive ids, at a few places in the ring."""
         for place in {0, count // 3, 2 * count // 3, max(count - 2, 0)}:
             here = self._memory.word(begin + place * stride)
             if here > _MAX_ID:
                 return False
             if place + 1 < count:
                 there = self._memory.word(begin + (place + 1) * stride)
-                # The oldest follows the newest, and a reset starts from 0.
+                # The oldest entry follows the newest, and a reset starts from 0.
                 if there not in (here + 1, 0) and not abs(there - here) >= count - 2:
                     return False
         return True
@@ -225,7 +225,7 @@ class RingReader:
     def _stable(
         self, kind: str, recorder: int, stride: int, shift: int, limit: int | None
     ) -> FlightRing:
-        """Reads entries; re-reads those that the rank has written meanwhile."""
+        """Reads entries; rereads those that the rank has written since."""
         first = self._header(recorder)
         count = (first.end - first.begin) // stride
         wanted = set(_newest(first.next, count, limit))
@@ -257,7 +257,7 @@ class RingReader:
         return FlightRing(kind, first.capacity, first.id, tuple(ordered), max(len(wanted), gaps))
 
     def _slots(self, begin: int, stride: int, slots: set[int]) -> list[tuple[int, bytes]]:
-        """Reads slots, neighbours in one read."""
+        """Reads slots; reads neighbours together."""
         found: list[tuple[int, bytes]] = []
         ordered = sorted(slots)
         most = max(1, (8 << 20) // stride)
@@ -274,7 +274,7 @@ class RingReader:
         """Reads one entry from its bytes.
 
         Raises:
-            NotReadable: A field has a value that it cannot have.
+            NotReadable: A field has an impossible value.
         """
         (entry_id,) = to_words(raw[:8])
         raw, address = raw[shift:], address + shift
@@ -358,9 +358,9 @@ def _newest(next_slot: int, count: int, limit: int | None) -> list[int]:
 
 
 def _written(before: _Header, after: _Header) -> set[int]:
-    """Returns the slots that the rank may have written between two headers, and the next one.
+    """Returns the slots that the rank may have written between two headers, and the next slot.
 
-    It fills a slot before it counts the id.
+    The rank fills a slot before it counts the id.
     """
     steps = after.id - before.id
     if steps == 0:
@@ -371,7 +371,7 @@ def _written(before: _Header, after: _Header) -> set[int]:
 
 
 def _optional_time(raw: bytes, at: int) -> int:
-    """Reads a std::optional of a time in nanoseconds: 0 when it has none."""
+    """Reads a std::optional of a time in nanoseconds; 0 if it is empty."""
     value, given = struct.unpack_from("<qB", raw, at)
     if given > 1:
         raise NotReadable(UNKNOWN_RING, "optional")

@@ -1,4 +1,4 @@
-"""The state that is read from a process: plain values, which a child sends as JSON."""
+"""The state read from a process: plain values, which a child sends as JSON."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class TensorInfo:
     """Shape, dtype and device of a tensor; never its values.
 
     Attributes:
-        dtype: As torch prints it without "torch.", or "dtype N" for one without a name here.
-        device: "cpu" or "cuda:0"; "device N" for a type without a name here.
+        dtype: As torch prints it without "torch.", or "dtype N" if it has no name here.
+        device: "cpu" or "cuda:0"; "device N" if its type has no name here.
     """
 
     shape: tuple[int, ...]
@@ -36,13 +36,13 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A `c10d::Work` of gloo.
+    """A gloo `c10d::Work`.
 
     Attributes:
         op: Kind, as in c10d's OpType, in lower case: "allreduce", "barrier", "recv".
         number: Sequence number within its group.
-        completed: As the object says; a send or recv says so only after its wait has returned.
-        timeout_s: Seconds after which it fails; None without such a limit.
+        completed: As the object says; a send or recv says so only after its wait returns.
+        timeout_s: Seconds after which it fails; None without a limit.
         outputs: Output tensors; None if they could not be validated.
         running: False for an op that still waits for one of gloo's threads.
     """
@@ -57,9 +57,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Fronts:
-    """The last numbers per stage in a `c10d::ProcessGroupStatus`; -1 for none yet.
+    """The last numbers per stage in a `c10d::ProcessGroupStatus`; -1 if none yet.
 
-    NCCL's watchdog writes them; gloo writes `enqueued` only, and only while it records.
+    NCCL's watchdog writes them; gloo writes only `enqueued`, and only while it records.
     """
 
     enqueued: int
@@ -72,21 +72,21 @@ class Backend:
     """One backend object of a group.
 
     Attributes:
-        kind: "gloo", "nccl", "nccl2", or "" for a class that is not known here.
+        kind: "gloo", "nccl", "nccl2", or "" for an unknown class.
         devices: Device types that it serves: "cpu", "cuda", "device N".
-        number: Sequence number of the last op issued; None if it is not readable.
-        counts_p2p: `number` also counts sends, receives and gloo's monitored barrier, after which
+        number: Sequence number of the last op issued; None if not readable.
+        counts_p2p: `number` also counts sends, receives and gloo's monitored barrier; after these,
             members may legally differ.
-        collectives: Number of collectives issued, where `number` counts more; None if it is not
+        collectives: Number of collectives issued, if `number` counts more; None if not
             readable. All members count alike; a monitored barrier counts twice.
-        p2p_number: Number of sends and receives issued, where the backend counts them apart.
+        p2p_number: Number of sends and receives issued, if the backend counts them separately.
         timeout_s: Seconds after which an op of this group fails.
         pending: Ops in progress or queued on the host; gloo only.
         checks: Ops in progress of the helper group that TORCH_DISTRIBUTED_DEBUG=DETAIL adds.
         check_number: Sequence number of that helper. It checks an op before the op is issued, so a
             rank that waits in a check is ahead in this number only.
-        checked: The backend is inside the wrapper that makes these checks.
-        proven: This kind was tested on a live job; NCCL was not.
+        checked: Whether the wrapper that makes these checks contains the backend.
+        proven: Whether this kind was tested on a live job; NCCL was not.
         reason: Why something is missing; "" if nothing is.
     """
 
@@ -135,7 +135,7 @@ class C10dState:
 
     Attributes:
         start_ticks: Start of the process in clock ticks after boot.
-        state: Letter of the main thread's state before the look; `wchan` its kernel function.
+        state: Letter of the main thread's state before the look; `wchan` is its kernel function.
         groups: In order of creation.
         reason: Why there are no groups; "" if there are.
     """
@@ -151,7 +151,7 @@ class C10dState:
 
 @dataclass(frozen=True, slots=True)
 class FoundTransport:
-    """A transport past c10d that a process has loaded, and the sign that shows it."""
+    """A transport beyond c10d that a process has loaded, and the sign that shows it."""
 
     name: str
     sign: str
@@ -162,14 +162,14 @@ class RingEntry:
     """One entry of the Flight Recorder.
 
     Attributes:
-        number: `collective_seq_id`, which counts collectives; `p2p_number` counts the others.
+        number: `collective_seq_id`, which counts collectives; `p2p_number` counts the other ops.
         op_id: Logical op within the group; each op of a coalesced group has its own.
         op: Profiling name, such as "gloo:all_reduce".
-        input_types: Dtypes of all inputs; None if they are not readable.
+        input_types: Dtypes of all inputs; None if not readable.
         site: File, line and function that issued it, the innermost outside torch; None if unknown.
-        created_ns: Unix time. `started_ns` and `completed_ns` are when torch's watchdog saw it
+        created_ns: Unix time. `started_ns` and `completed_ns` are when torch's watchdog saw the op
             start and complete; 0 if it did not.
-        retired: torch no longer works on it: it completed, or torch gave it up.
+        retired: torch no longer works on the op: it completed, or torch gave up.
         thread: Name of the thread that issued it; `thread_ident` is its pthread handle.
     """
 
@@ -203,7 +203,7 @@ class FlightRing:
         kind: "gloo" or "nccl".
         capacity: Number of entries that it can hold; 0 if it is off.
         recorded: Number of entries ever recorded.
-        torn: Number of entries left out: the rank wrote them during each of several reads.
+        torn: Number of entries left out, because the rank wrote them during each read.
     """
 
     kind: str
@@ -215,7 +215,7 @@ class FlightRing:
 
 
 def from_json(kind: type[Value], data: Mapping[str, Any]) -> Value:
-    """Builds a dataclass from what `dataclasses.asdict` and JSON made of it.
+    """Rebuilds a dataclass from the JSON of `dataclasses.asdict`.
 
     Raises:
         TypeError: A field is missing or unknown, or has another form.
@@ -231,7 +231,7 @@ def from_json(kind: type[Value], data: Mapping[str, Any]) -> Value:
 
 @cache
 def _readers(kind: type) -> dict[str, Callable[[Any], Any]]:
-    """By name, how to read the fields that JSON holds in another form."""
+    """Returns, by name, how to read the fields that JSON holds in another form."""
     hints = get_type_hints(kind)
     found = ((field.name, _reader(hints[field.name])) for field in fields(kind))
     return {name: reader for name, reader in found if reader is not None}
@@ -270,7 +270,7 @@ def ring_json(ring: FlightRing) -> dict[str, Any]:
 
 
 def ring_from(data: Mapping[str, Any]) -> FlightRing:
-    """Reads what JSON made of `ring_json`.
+    """Rebuilds a ring from the JSON of `ring_json`.
 
     Raises:
         TypeError: A value is missing or unknown.
@@ -287,5 +287,5 @@ def ring_from(data: Mapping[str, Any]) -> FlightRing:
 
 
 def _frozen(value: Any) -> Any:
-    """Returns the value with tuples in place of lists."""
+    """Returns the value with tuples instead of lists."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value

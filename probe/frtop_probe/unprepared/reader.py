@@ -54,8 +54,8 @@ UNCHANGING: Final = frozenset((FREE_THREADED, NO_PYTHON, STRIPPED, UNKNOWN_LIBRA
 _FINAL: Final = (UNCHANGING - {UNKNOWN_PYTHON}) | {
     NO_GROUPS, NO_MODULE, NO_TORCH, TOO_LARGE, REPLACED,
 }  # fmt: skip
-"""Reasons that hold if one tries again at once. An import may hide `sys.modules` for a moment, as
-an unknown build does."""
+"""Reasons for which an immediate retry is useless. Unlike an unknown build, an import hides
+`sys.modules` only for a moment."""
 TRANSPORTS_AGAIN_S: Final = 20.0
 """Seconds between two full searches for transports: C++ loads libraries without a module."""
 _TRANSPORT_MODULES: Final = frozenset((*MODULES, *(module for module, _ in VARIABLES)))
@@ -67,14 +67,14 @@ Result = TypeVar("Result")
 class UnpreparedReader:
     """Reads one process and remembers addresses. Keeps one descriptor open until `close`.
 
-    Each look first checks that the pid is still the same process: addresses of one process are
-    never used on another.
+    Each look first checks that the pid still belongs to the same process: addresses of one process
+    are never used on another.
     """
 
     def __init__(self, pid: int, *, symbols: StaticSymbols | None = None) -> None:
-        """Reads the start time only.
+        """Reads only the start time.
 
-        `symbols` may be shared by the readers of several processes: a look-up takes 0.1 s.
+        Readers of several processes may share `symbols`: a look-up takes 0.1 s.
 
         Raises:
             NotReadable: The process has ended.
@@ -97,7 +97,7 @@ class UnpreparedReader:
         self.close()
 
     def close(self) -> None:
-        """Forgets everything, and closes the descriptor."""
+        """Forgets everything and closes the descriptor."""
         if self._memory is not None:
             self._memory.close()
         self._memory = self._python = self._layout = self._c10d = None
@@ -107,7 +107,7 @@ class UnpreparedReader:
         """Reads c10d's state: its groups, or the reason why there are none.
 
         Raises:
-            NotReadable: The process has ended, another one has its pid, or reading would block.
+            NotReadable: The process has ended, its pid was reused, or reading would block.
         """
         started = time.monotonic()
         identity = self._start()
@@ -131,14 +131,14 @@ class UnpreparedReader:
     ) -> tuple[FlightRing, ...]:
         """Reads the newest entries of the Flight Recorder rings of this process.
 
-        It reads the rings of the backends that groups have, and all rings if no group is left.
+        It reads the rings of the backends that groups have; if no group is left, all rings.
 
         Args:
             limit: Most entries per ring; None for all.
             since: By kind of ring, the id of the first entry to read.
 
         Raises:
-            NotReadable: As for `read`; there is no torch; or it has no symbols.
+            NotReadable: As for `read`; or torch is missing or has no symbols.
         """
         self._start()
         rings = self._with_retries(lambda: self._read_rings(limit, since or {}))
@@ -146,7 +146,7 @@ class UnpreparedReader:
         return rings
 
     def environment(self, names: Collection[str]) -> dict[str, str]:
-        """Returns these variables as `os.environ` has them now.
+        """Returns the current values of these variables in `os.environ`.
 
         Raises:
             NotReadable: As for `read`; or there is no Python.
@@ -157,12 +157,12 @@ class UnpreparedReader:
         return values
 
     def transports(self) -> tuple[FoundTransport, ...] | None:
-        """Finds the transports past c10d that the process has loaded; None if it cannot look.
+        """Finds the transports beyond c10d that the process has loaded; None if it cannot look.
 
-        It searches the mapped files, and Python's modules if it may read the memory.
+        It searches the mapped files, and also Python's modules if it may read the memory.
 
         Raises:
-            NotReadable: The process has ended, or another one has its pid.
+            NotReadable: The process has ended, or its pid was reused.
         """
         refuse_if_locked(self._check_identity())
         python = None
@@ -191,7 +191,7 @@ class UnpreparedReader:
         return identity
 
     def _with_retries(self, look: Callable[[], Result]) -> Result:
-        """Calls `look` up to three times; forgets all addresses before it tries again."""
+        """Calls `look` up to three times; forgets all addresses before each retry."""
         for attempt in range(_TRIES):
             try:
                 with _one_kind_of_error():
@@ -203,7 +203,7 @@ class UnpreparedReader:
         raise AssertionError("unreachable")
 
     def _forget(self, *, exec_done: bool) -> None:
-        """Forgets addresses; after an exec also the memory: the process has another one now."""
+        """Forgets addresses; after an exec also the memory, because the process has a new one."""
         self._python = self._layout = self._c10d = None
         self._rings = None
         self._transports = _TransportSearch()
@@ -260,7 +260,7 @@ class UnpreparedReader:
     def _ring_kinds(self) -> frozenset[str]:
         """Returns the kinds of backend that the groups have; empty if there are no groups.
 
-        A search of an unused library's symbols would take 0.2 s, or 2 s from a cold disk.
+        Searching an unused library's symbols would take 0.2 s, or 2 s from a cold disk.
         """
         try:
             groups = self._open_c10d().read()
@@ -277,7 +277,7 @@ class UnpreparedReader:
 
 @contextmanager
 def _one_kind_of_error() -> Iterator[None]:
-    """Turns errors of parsers, on bytes that changed meanwhile, into `NotReadable`."""
+    """Turns errors of parsers, from bytes that changed during the read, into `NotReadable`."""
     try:
         yield
     except (struct.error, ValueError, LookupError, OverflowError, MemoryError) as error:
@@ -287,8 +287,8 @@ def _one_kind_of_error() -> Iterator[None]:
 def read_environment(python: Python, names: Collection[str]) -> dict[str, str]:
     """Returns these variables as Python has them now; copies no other value.
 
-    `os.environ` keeps its values in the dict `posix.environ`. /proc/PID/environ does not show what
-    the program has changed.
+    `os.environ` keeps its values in the dict `posix.environ`. /proc/PID/environ does not show
+    changes made by the program.
 
     Raises:
         NotReadable: The dict cannot be read.
@@ -334,7 +334,7 @@ class _TransportSearch:
             files: Returns the paths of the mapped files.
 
         Raises:
-            NotReadable: Neither can be read.
+            NotReadable: Neither memory nor files can be read.
         """
         table = _table_of(python)
         now = time.monotonic()
@@ -362,7 +362,7 @@ def _imported(python: Python | None) -> _Signs:
         return []
     try:
         found = python.find(python.modules, _TRANSPORT_MODULES)
-    except NotReadable:  # they changed while they were read
+    except NotReadable:  # they changed during the read
         return []
     signs = [(MODULES[name], module_sign(name)) for name in found if name in MODULES]
     for (module, variable), name in VARIABLES.items():
@@ -372,7 +372,7 @@ def _imported(python: Python | None) -> _Signs:
 
 
 def _has_entries(python: Python, module: int, variable: str) -> bool:
-    """Returns whether a variable of a module is a dict with entries, as far as it is readable."""
+    """Returns whether a variable of a module is a dict with entries; False if unreadable."""
     try:
         entry = python.find(python.module_dict(module), (variable,)).get(variable)
         if entry is None or python.type_name(entry.value) != "dict":

@@ -1,6 +1,6 @@
 """Finds the line of the program that issued an op, in the Python frames that torch recorded.
 
-An entry has a `torch::CapturedTraceback`: pairs of a code object and the offset of an instruction,
+An entry has a `torch::CapturedTraceback`: pairs of a code object and an instruction offset,
 innermost first. The code object's table has the lines (Objects/locations.md of CPython). Its form
 is the same from 3.11 to 3.13; frtop reads no lines from other releases.
 """
@@ -24,7 +24,7 @@ _MAX_DEPTH: Final = 32
 _CODE_NAMES: Final = 112  # co_filename, co_name, co_qualname, co_linetable
 _FIRST_LINE: Final = {False: 72, True: 68}
 """Offset of co_firstlineno: 3.12, which also changed int, dropped `co_warmup` before it."""
-_STATE_SHIFT: Final = 2  # of 3.14 on another, and another code object, perhaps
+_STATE_SHIFT: Final = 2  # a 3.14 build with another shift may have another code object
 # Forms of an entry of the table, in the high bits of its first byte.
 _NO_LINE: Final = 15
 _LONG: Final = 14
@@ -33,12 +33,12 @@ _ONE_LINE: Final = range(10, 13)
 
 
 class RecordedLines:
-    """Reads lines of one process. Remembers code objects for one look: they may be freed."""
+    """Reads lines of one process. Remembers code objects only for one look: they may be freed."""
 
     def __init__(self, memory: ProcessMemory, python: Python, torch: str) -> None:
         """`torch` is the folder of the package, as the process sees it."""
         self._memory = memory
-        self._torch = (f"{torch}/", "<")  # code that was never in a file, too
+        self._torch = (f"{torch}/", "<")  # also code that was never in a file
         self._python = python
         self._known: dict[tuple[int, int], Site | None] = {}
 
@@ -61,7 +61,7 @@ class RecordedLines:
                 if site is not None and not site[0].startswith(self._torch):
                     return site
         except NotReadable:
-            pass  # overwritten meanwhile
+            pass  # overwritten during the read
         return None
 
     def _site(self, code: int, offset: int) -> Site | None:

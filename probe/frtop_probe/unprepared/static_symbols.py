@@ -1,6 +1,6 @@
 """Finds local symbols of a library: .symtab is only in the file, never in memory.
 
-Uses pread: if the file shrank, a mapping would kill the reader (SIGBUS).
+Uses pread: with a mapping, a shrinking file would kill the reader (SIGBUS).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from frtop_probe.proc.memory import NotReadable
 from frtop_probe.unprepared.elf import Image
 
 STRIPPED: Final = "ring not readable: stripped libtorch"
-CHANGED: Final = "ring not readable: libtorch on disk is not the one in memory"
+CHANGED: Final = "ring not readable: libtorch on disk differs from the one in memory"
 NO_FILE: Final = "ring not readable: libtorch's file cannot be opened"
 
 _CHUNK: Final = 4 << 20
@@ -30,7 +30,7 @@ _Key = tuple[int, int, int, int, str]
 
 
 class StaticSymbols:
-    """Looks up local symbols, once per file: 30 to 170 ms for libtorch."""
+    """Looks up local symbols, once per file: takes 30 to 170 ms for libtorch."""
 
     def __init__(self) -> None:
         self._values: dict[_Key, int | None] = {}
@@ -57,8 +57,8 @@ class StaticSymbols:
         return image.bias + value
 
     def _value(self, descriptor: int, header: bytes, name: str) -> int | None:
-        # The header holds the place of the section table, and the program headers hold the sizes
-        # of all segments: two builds do not share them.
+        # The header holds the place of the section table, and the program headers hold the sizes of
+        # all segments: no two builds share them.
         if os.pread(descriptor, len(header), 0) != header:
             raise NotReadable(CHANGED)
         status = os.fstat(descriptor)
@@ -69,7 +69,7 @@ class StaticSymbols:
 
 
 def find_symbol(descriptor: int, name: str, kind: int = SYMBOLS) -> int | None:
-    """Returns the value of a symbol in an ELF file; None if it is not in the table."""
+    """Returns the value of a symbol in an ELF file; None if the table lacks it."""
     header = os.pread(descriptor, 64, 0)
     (table,) = struct.unpack_from("<Q", header, 40)
     size, count = struct.unpack_from("<HH", header, 58)
@@ -102,7 +102,7 @@ def _value_named(descriptor: int, start: int, size: int, name_offset: int) -> in
 
 
 def _places(descriptor: int, start: int, size: int, wanted: bytes, step: int) -> Iterator[int]:
-    """Yields the offsets of `wanted` in a part of a file that are multiples of `step`."""
+    """Yields the offsets of `wanted` in a part of a file, if they are multiples of `step`."""
     done = 0
     while done < size:
         data = os.pread(descriptor, min(_CHUNK + len(wanted), size - done), start + done)

@@ -1,6 +1,6 @@
 """Shape, dtype and device of a tensor, from its `c10::TensorImpl`; never its values.
 
-Layout: c10/core/TensorImpl.h. pyobj_slot_ is followed by sizes_and_strides_ (dimension count, then
+Layout: c10/core/TensorImpl.h. After pyobj_slot_ come sizes_and_strides_ (dimension count, then
 ten words of sizes and strides, or two pointers for more than five dimensions), storage_offset_,
 numel_, data_type_ and device_opt_.
 """
@@ -20,8 +20,8 @@ NO_TENSOR: Final = "tensor not readable: it could not be validated"
 
 _IMPL_WORDS: Final = 26
 _PYOBJ_PLACES: Final = range(5, 10)
-"""Words of TensorImpl at which pyobj_ may stand: storage_, autograd_meta_, extra_meta_ and the
-version counter come before, and an interpreter's pointer in some releases."""
+"""Words of TensorImpl where pyobj_ may be: storage_, autograd_meta_, extra_meta_ and the
+version counter come before it, and in some releases an interpreter's pointer."""
 _SIZES: Final = 2  # words after pyobj_
 _NUMEL: Final = 13
 _DTYPE: Final = 14
@@ -53,10 +53,10 @@ def dtype_name(number: int) -> str:
 
 
 def tensor_of_impl(memory: ProcessMemory, impl: int) -> TensorInfo:
-    """Reads a tensor: of the places where its fields may begin, exactly one must fit.
+    """Reads a tensor: its fields may begin at several places, exactly one of which must fit.
 
     Raises:
-        NotReadable: None fits, or more than one.
+        NotReadable: None fits, or more than one fits.
     """
     if not is_pointer(impl):
         raise NotReadable(NO_TENSOR, "no address")

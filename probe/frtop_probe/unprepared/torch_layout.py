@@ -1,7 +1,7 @@
-"""Finds how this build of torch lays out c10d's classes, from the build itself, not a table.
+"""Finds how this build of torch lays out c10d's classes, from the build itself, not from a table.
 
 Exported vtables identify classes, and the machine code of getters shows where their members are. A
-member without a getter lies next to one with a getter, and must satisfy the invariants of its type.
+member without a getter is next to a member with one, and must satisfy the invariants of its type.
 Headers: torch/csrc/distributed/c10d/ProcessGroupGloo.hpp,
 ProcessGroupNCCL.hpp, Work.hpp of 2.8 to 2.15.
 """
@@ -21,18 +21,18 @@ STRIPPED: Final = "c10d state not readable: c10d's symbols are missing"
 
 _VTABLE_HEAD: Final = 16  # offset to top and type_info, before the first function
 _LIBRARIES: Final = ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch_hip.so", "libtorch.so")
-"""Where c10d's classes are: NCCL's in the device's library; a monolithic build has one."""
+"""Where c10d's classes are: NCCL's in the device's library; a monolithic build has only one."""
 _GLOO: Final = "N4c10d16ProcessGroupGloo"
 _NCCL: Final = "N4c10d16ProcessGroupNCCL"
 _NCCL2: Final = ("N4c10d5nccl216ProcessGroupNCCL", "N4c10d5nccl220ProcessGroupNCCLLazy")
-"""The new NCCL backend, from 2.14 on. It has no sequence number of its own."""
+"""The new NCCL backend, since 2.14. It has no sequence number of its own."""
 _ASYNC_WORK: Final = f"{_GLOO}9AsyncWork"
 _GLOO_WORKS: Final = (_ASYNC_WORK, f"{_GLOO}8SendWork", f"{_GLOO}8RecvWork")
 
 _CODE_SIZE: Final = 16
-"""Bytes of a getter that are read."""
+"""Bytes read from a getter."""
 _FUNCTION_SIZE: Final = 48
-"""Bytes of a function that does a little more."""
+"""Bytes read from a function that does a little more."""
 _MAX_OFFSET: Final = 1 << 16
 _X86_MARK: Final = b"\xf3\x0f\x1e\xfa"  # endbr64, with -fcf-protection
 _ARM_MARKS: Final = (0xD503245F, 0xD503233F)  # bti c, paciasp
@@ -40,7 +40,7 @@ _ARM_RETURN: Final = 0xD65F03C0
 # ldr x0, [x0, #imm] and ldrb w0, [x0, #imm]: bits 10 to 21 are the offset, in units of the width.
 _ARM_LOADS: Final = {8: 0xF9400000, 1: 0x39400000}
 _ARM_LOAD_MASK: Final = 0xFFC003FF
-# mov off(%rdi),%rax and movzbl off(%rdi),%eax; the ModRM byte that follows tells the width of off.
+# mov off(%rdi),%rax and movzbl off(%rdi),%eax; the next byte, ModRM, gives the width of off.
 _X86_LOADS: Final = {8: b"\x48\x8b", 1: b"\x0f\xb6"}
 _X86_RETURN: Final = 0xC3
 _X86_COMPARE_8: Final = b"\x48\x83\x7f"  # cmpq $imm8,off(%rdi)
@@ -49,7 +49,7 @@ _MINUS_ONE: Final = 0xFF
 _X86_COUNTER: Final = re.compile(
     rb"\x8b([\x80-\x87])(..\x00\x00)\x8d\x50\x01\x89[\x90-\x97]\2", re.DOTALL
 )
-"""mov off(%this),%eax; lea 1(%rax),%edx; mov %edx,off(%this). 2.15 checks something before."""
+"""mov off(%this),%eax; lea 1(%rax),%edx; mov %edx,off(%this). In 2.15 a check comes first."""
 _ARM_LOAD_32: Final = 0xB9400000  # ldr wN, [x0, #imm]
 _ARM_PLUS_ONE: Final = 0x11000400  # add wM, wN, #1
 _ARM_PLUS_ONE_MASK: Final = 0xFFFFFFE0
@@ -78,13 +78,13 @@ class BackendClass:
 
 @dataclass(frozen=True, slots=True)
 class WorkLayout:
-    """Offsets within `c10d::Work` and its subclasses of gloo.
+    """Offsets within `c10d::Work` and gloo's subclasses.
 
     Attributes:
-        op: `opType_`, of one byte.
+        op: `opType_`, one byte.
         completed: `completed_`, before `exception_` and `rank_`.
         timeout: `AsyncWork::timeout_`; the output tensors follow it.
-        numbers: By the run-time address of `getSequencenumber`: offset of the number.
+        numbers: Offset of the number, by the run-time address of `getSequencenumber`.
     """
 
     op: int
@@ -143,7 +143,7 @@ def find_torch(memory: ProcessMemory, files: dict[str, Mapping]) -> TorchLayout:
 
 
 class _Symbols:
-    """Looks a name up in all of torch's libraries."""
+    """Looks up a name in all of torch's libraries."""
 
     def __init__(self, memory: ProcessMemory, libraries: dict[str, Image]) -> None:
         self._memory = memory
@@ -225,13 +225,13 @@ def _work(symbols: _Symbols) -> WorkLayout | None:
 def member_offset(code: bytes, machine: int, width: int) -> int | None:
     """Returns the offset of the member that a getter returns; None if it does anything else.
 
-    A getter such as `uint64_t getSequenceNumberForGroup() { return seq_; }` is one load and a
-    return. The operand of the load is the member's offset in this very build.
+    A getter such as `uint64_t getSequenceNumberForGroup() { return seq_; }` is a load and a return.
+    The operand of the load is the member's offset in this very build.
 
     Args:
-        code: The beginning of the getter.
+        code: The first bytes of the getter.
         machine: e_machine of its library.
-        width: Bytes of the member: 8, or 1 for an enumeration of one byte.
+        width: Bytes of the member: 8, or 1 for a one-byte enumeration.
     """
     offset: int | None = None
     if machine == X86_64:
@@ -244,7 +244,7 @@ def member_offset(code: bytes, machine: int, width: int) -> int | None:
 def counter_offset(code: bytes, machine: int) -> int | None:
     """Returns the offset of a 32-bit counter that a function returns and increments, or None.
 
-    As in `uint32_t nextTag() { return collectiveCounter_++; }`.
+    An example is `uint32_t nextTag() { return collectiveCounter_++; }`.
     """
     offset: int | None = None
     if machine == X86_64:
@@ -262,7 +262,7 @@ def counter_offset(code: bytes, machine: int) -> int | None:
 def compared_offset(code: bytes, machine: int) -> int | None:
     """Returns the offset of a member that a getter first compares with -1, or None.
 
-    As in `return timeout_ == kUnsetTimeout ? kBackendDefaultTimeout : timeout_`.
+    An example is `return timeout_ == kUnsetTimeout ? kBackendDefaultTimeout : timeout_`.
     """
     offset: int | None = None
     if machine == X86_64:

@@ -1,7 +1,7 @@
 """The parent's side of the child that reads (`__main__`), for asyncio.
 
-A process that is stuck in a driver may hold the lock of its memory, and then a reader blocks, too,
-beyond any timeout. So a child reads. If it does not answer in time it is killed and left to the
+A process stuck in a driver may hold the lock of its memory; then a reader also blocks, beyond any
+timeout. So a child reads. If the child does not answer in time, it is killed and left to the
 kernel, and the process that it was reading is not read again for a while.
 """
 
@@ -28,15 +28,15 @@ from frtop_probe.unprepared.model import (
 
 DEADLINE_S: Final = 2.0
 """For a look without rings. A first look takes 0.02 to 0.1 s."""
-TOOK_TOO_LONG: Final = "not readable: reading its memory took too long, and was given up"
+TOOK_TOO_LONG: Final = "not readable: reading its memory took too long"
 SCAN_TOOK_TOO_LONG: Final = f"no search for jobs: it took longer than {DEADLINE_S:.0f} s"
 QUARANTINE_S: Final = 60.0
-"""Pause before the next try at a process: a hung driver call lasts longer than seconds, and each
-try costs a child."""
+"""Pause before retrying a process: a hung driver call lasts longer than seconds, and each try costs
+a child."""
 _RING_FACTOR: Final = 5
-"""A look with rings may take five times as long: the first searches a gigabyte of symbols."""
+"""A look with rings may take five times as long: the first one searches 1 GB of symbols."""
 MAX_LEFT: Final = 8
-"""Children per worker that may hang in a read at a time; about 25 MB each."""
+"""Children per worker that may hang in a read at the same time; each takes about 25 MB."""
 _MODULE: Final = "frtop_probe.unprepared"
 
 
@@ -47,8 +47,8 @@ class Look:
     Attributes:
         c10d: None if the process could not be read at all; `reason` says why.
         environment: The requested variables that are set.
-        transports: Transports past c10d that it has loaded; None if not requested or unknown.
-        after: c10d's state once more, read after the rings.
+        transports: Loaded transports beyond c10d; None if not requested or unknown.
+        after: c10d's state again, read after the rings.
     """
 
     pid: int
@@ -75,7 +75,7 @@ class UnpreparedWorker:
         Args:
             deadline_s: Seconds for a look by a running child; five times as many with rings.
             quarantine_s: Seconds before a process that did not answer is read again.
-            command: Program that speaks the protocol of `__main__`; by default that itself.
+            command: Program that speaks the protocol of `__main__`; by default, `__main__`.
         """
         self._deadline_s = deadline_s
         self._quarantine_s = quarantine_s
@@ -93,14 +93,14 @@ class UnpreparedWorker:
         environment: Collection[str] = (),
         transports: bool = False,
     ) -> Look:
-        """Reads c10d's state of one process, and more if asked; never raises for its faults.
+        """Reads c10d's state of one process, and more on request; never raises for its faults.
 
         Args:
             pid: The process.
-            rings: Number of newest entries to read of each Flight Recorder ring; None for no ring.
+            rings: Number of newest entries to read per Flight Recorder ring; None for no ring.
             since: By kind of ring, the id of the first entry to read.
             environment: Names of variables.
-            transports: Whether to search for transports past c10d.
+            transports: Whether to search for transports beyond c10d.
         """
         request = {
             "pid": pid,
@@ -119,7 +119,7 @@ class UnpreparedWorker:
         """Finds this user's jobs on this host; `reasons` say what it could not read.
 
         Args:
-            recorded: pid and start ticks of each process that has a recorder.
+            recorded: pid and start ticks of each process with a recorder.
         """
         async with self._lock:
             request = {"scan": sorted(recorded), "stuck": [pid for pid, _ in self._quarantined()]}
@@ -134,7 +134,7 @@ class UnpreparedWorker:
                 return Discovery(reasons=(f"{SCAN_FAILED}: {error!r}",))
 
     async def close(self) -> None:
-        """Ends the child after its look; waits at most 0.5 s for the children left behind."""
+        """Ends the child after its look; waits at most 0.5 s for children left behind."""
         self._lines.refuse_requests()
         async with self._lock:
             await self._lines.close()
@@ -163,7 +163,7 @@ class UnpreparedWorker:
         return self._quarantine
 
     def _avoid(self, left_at: str) -> None:
-        """Keeps the next searches away from the process at which one hung: it hid all others."""
+        """Keeps the next searches away from the process where one hung: the hang hid all others."""
         name, _, pid = left_at.rpartition(AT)
         if not name and pid.isdecimal():
             with suppress(NotReadable):  # it has ended
@@ -176,7 +176,7 @@ def look_from(answer: dict[str, Any]) -> Look:
     """Reads an answer.
 
     Raises:
-        NotReadable: It is not in the form of this version.
+        NotReadable: It does not have this version's form.
     """
     data = {**answer}
     try:

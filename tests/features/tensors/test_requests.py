@@ -207,7 +207,7 @@ def test_tensors_freed_or_ops_completed_during_a_read_give_an_error(pair: Pair) 
         rank.run("saved['thread'].join()")
         pair[1].expect("done")
         rank.run("saved['go'].set(); tensor_stats.TensorStats.add = saved['add']")
-        assert b"while it was read" in client.recv(65536)
+        assert b"during the read" in client.recv(65536)
     assert rank.request(ask="ReadTensor", sequence=sequence, size=4)[0]["error"] == "gone"
 
     rank.run(

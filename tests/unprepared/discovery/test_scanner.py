@@ -215,7 +215,7 @@ def test_a_task_that_was_first_seen_as_root_is_found(proc: FakeProc) -> None:
 
 
 @pytest.mark.parametrize(("as_root", "through_shell", "says"), [
-    (False, False, "ann can admit you: `frtop key admit`"),
+    (False, False, "ann can admit you with `frtop key admit`"),
     (False, True, "root can look: `frtop --user ann`"),
     (True, False, "frtop --user ann"),
     (True, True, "the same command with --user ann shows them"),

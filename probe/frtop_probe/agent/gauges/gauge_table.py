@@ -13,9 +13,9 @@ from frtop_probe.history_columns import pack
 
 WINDOW_NS: Final = 600_000_000_000
 MAX_POINTS: Final = 320
-"""Most readings that are kept: ten minutes at one every 2 s, and some more."""
+"""Most readings kept: ten minutes at one every 2 s, plus a margin."""
 MAX_SERIES: Final = 1024
-"""1,024 of 320 points are 2.6 MB; a host of eight ranks and GPUs has some 250."""
+"""1,024 series of 320 points take 2.6 MB; a host with eight ranks and GPUs has about 250 series."""
 UNKNOWN: Final = -1
 _TRIM: Final = 32
 _BITS: Final = 10
@@ -23,12 +23,12 @@ ROUNDED: Final = frozenset({
     "cpu", "free", "gpu_mem", "mem", "mem_available", "mem_used", "others_mem", "power_mw", "read",
     "received", "sent", "swap_used", "waits", "written",
 })  # fmt: skip
-"""For these, three digits are enough, and change less often."""
+"""For these, three digits are enough and change less often."""
 COUNTS: Final = frozenset({
     "discards", "drops", "errors", "link_downed", "oom_kills", "others", "processes", "state",
     "xid", "xids",
 })  # fmt: skip
-"""For these, the last of several readings stands for all of them."""
+"""For these, the last of several readings represents all of them."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _Subject:
 
 
 class GaugeTable:
-    """Takes readings, one after the other."""
+    """Takes readings, one after another."""
 
     def __init__(self) -> None:
         self._subjects: dict[tuple[str, str], _Subject] = {}
@@ -70,7 +70,7 @@ class GaugeTable:
     ) -> None:
         """Adds a reading of all present subjects; `notes` are sentences about what is missing.
 
-        `key_of` returns the key of the rank with a pid, None for other processes.
+        `key_of` returns the key of the rank with a pid, or None for other processes.
         """
         self._at_ns = at_ns
         self._notes = tuple(dict.fromkeys(filter(None, notes)))
@@ -86,7 +86,7 @@ class GaugeTable:
         self._forget_old(at_ns)
 
     def changes(self) -> wire.HostSample | None:
-        """Returns what changed since the last call; None for nothing."""
+        """Returns what changed since the last call; None if nothing did."""
         named = [one for one in self._subjects.values() if one.wired != one.sent]
         series: list[wire.GaugeSeries] = []
         changed: list[_Series] = []
@@ -132,9 +132,10 @@ class GaugeTable:
         return self.history(frozenset(request.gauges), max(0, request.points))
 
     def history(self, gauges: Collection[str] = (), points: int = 0) -> wire.GaugeHistory:
-        """Returns the last ten minutes of these gauges, by default of all.
+        """Returns the last ten minutes of these gauges, or of all gauges.
 
-        Without a limit on `points` (0), each reading is a point; otherwise several in a row are.
+        Without a limit on `points` (0), each reading is a point; otherwise several readings make
+        one.
         """
         if not self._times:
             return wire.GaugeHistory(notes=self._notes)
@@ -146,7 +147,7 @@ class GaugeTable:
             if not gauges or gauge in gauges
         ]
         used = {column.series.subject for column in columns}
-        # Groups are counted from the newest reading on: only the oldest one may have fewer.
+        # Groups are counted back from the newest reading: only the oldest group may have fewer.
         times = list(self._times[::-1][::step][::-1])
         return wire.GaugeHistory(
             len(times),
@@ -184,7 +185,7 @@ class GaugeTable:
             series.value = rounded(value) if gauge in ROUNDED else value
 
     def _forget_old(self, at_ns: int) -> None:
-        """Forgets subjects that were not read for ten minutes, and points that are older."""
+        """Forgets subjects not read for ten minutes, and points older than that."""
         old = [p for p, one in self._subjects.items() if at_ns - one.seen_ns > WINDOW_NS]
         for place in old:
             subject = self._subjects.pop(place)
@@ -200,13 +201,13 @@ class GaugeTable:
 
 
 def rounded(value: int) -> int:
-    """Keeps the first ten binary digits of a value: it gets at most 0.2 % smaller."""
+    """Keeps the first ten binary digits of a value: this reduces it by at most 0.2 %."""
     more = max(0, value.bit_length() - _BITS)
     return value >> more << more
 
 
 def _thinned(points: array[int], step: int, gauge: str) -> list[int]:
-    """Returns one value for each `step` points: their mean, or the last one of a count."""
+    """Returns one value for every `step` points: their mean, or the last one for a count."""
     if step == 1:
         return list(points)
     found = []

@@ -1,7 +1,7 @@
 """Reads the gauges of the GPUs that ranks use, while somebody looks or a black box may be written.
 
 On a host without NVIDIA's driver this costs one look at a file every few seconds; on a host whose
-ranks have no GPU open, one look at their descriptors. A child (`gauges`) makes every call of NVML.
+ranks have no GPU open, one look at their descriptors. A child (`gauges`) makes all calls to NVML.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from frtop_probe.proc.pausing_child import PausingChild
 
 PERIOD_S: Final = 2.0
 LIST_READINGS: Final = 6
-"""Every sixth reading asks NVML for processes, and one after a rank has opened a device."""
+"""Every sixth reading asks NVML for processes, as does the one after a rank opened a device."""
 SEARCH_S: Final = 6.0
-"""Pause between two looks at the descriptors of a rank that had no GPU open."""
+"""Pause between two looks at the descriptors of a rank that has no GPU open."""
 INTEREST_S: Final = 30.0
 """Like `unprepared.watch.INTEREST_S`."""
-DID_NOT_RETURN: Final = "NVML does not answer: a call of it hangs in the driver"
+DID_NOT_RETURN: Final = "NVML does not answer: a call hangs in the driver"
 NO_ANSWER: Final = "the program that reads NVML ends or does not start"
 SAMPLES: Final = 6
-"""Samples that are sent each time: what lasts over all of them is not an accident."""
+"""Samples sent each time: a state that lasts over all of them is no accident."""
 GAP_NS: Final = 15_000_000_000
 """Samples on both sides of a longer pause do not show that something lasted in between."""
 
 
 class GpuWatch:
-    """Gives each rank that uses a GPU its gauges."""
+    """Gives GPU gauges to each rank that uses a GPU."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class GpuWatch:
         proc: Path = PROC,
         devices: Path = DEVICES,
     ) -> None:
-        """`last_asked` gives when an operator last asked for anything, by `time.monotonic()`."""
+        """`last_asked` returns when an operator last asked for anything, by `time.monotonic()`."""
         self._tracker = tracker
         self._last_asked = last_asked
         self._worker = worker if worker is not None else GpuWorker()
@@ -78,7 +78,7 @@ class GpuWatch:
         self.subjects: tuple[SubjectReading, ...] = ()
         """The GPUs of the last reading, if any."""
         self.memory: dict[int, int] = {}
-        """Bytes of a rank on its GPUs, by pid, where known."""
+        """GPU memory of a rank in bytes, by pid, where known."""
         self.note = ""
         """Why there are no gauges, or ""."""
 
@@ -115,7 +115,7 @@ class GpuWatch:
         memory = {} if reading.problem else self._windows.memory
         self.memory = {pid: memory[pid] for pid in self._mine if pid in memory}
         for rank in ranks:
-            if rank.lives:  # it may have ended meanwhile
+            if rank.lives:  # it may have ended since
                 rank.gauges = self._gauges_of(rank.pid, reading.problem)
 
     def _is_wanted(self, now: float) -> bool:
@@ -126,7 +126,7 @@ class GpuWatch:
         return list(self._tracker.ranks.values())
 
     def _ranks_with_gpus(self, now: float) -> list[TrackedRank]:
-        """Returns living ranks with an open device; where we may not look, NVML's list decides."""
+        """Returns living ranks with an open device; if we may not look, NVML's list decides."""
         if not has_driver(self._devices):
             return []
         living = {(rank.pid, rank.start_ticks): rank for rank in self._all() if rank.lives}
@@ -144,7 +144,7 @@ class GpuWatch:
         return [rank for one, rank in living.items() if known[one]]
 
     def _match(self, pids: list[int]) -> None:
-        """Assigns GPUs to ranks by the list of processes that was just read."""
+        """Assigns GPUs to ranks by the process list that was just read."""
         self._mine, self._reasons = gpus_by_pid(
             self._windows.listed,
             pids,
@@ -173,23 +173,23 @@ class GpuWorker(PausingChild):
     fails = NO_ANSWER
 
     async def read(self, *, processes: bool = False) -> GpusReading:
-        """Reads all GPUs; never raises for what is wrong with them.
+        """Reads all GPUs; never raises for GPU problems.
 
-        While it pauses after a failure, `problem` is that of the failure.
+        While it pauses after a failure, `problem` is that failure.
         """
         reading = await self.ask({"processes": processes}, gpus_reading_from)
         if reading is not None and not reading.problem:
             self._well()
             return reading
         if reading is not None:
-            self._lines.abandon()  # it would be there for nothing
+            self._lines.abandon()  # it would run for nothing
             self._pause(reading.problem)
         return GpusReading(time.monotonic_ns(), problem=self._problem)
 
 
 @dataclass(slots=True)
 class _Window:
-    """The samples of one GPU. Its list of processes is read less often than the rest."""
+    """The samples of one GPU. Its process list is read less often than the rest."""
 
     gpu: GpuReading
     samples: deque[wire.GpuSample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
@@ -205,7 +205,7 @@ class GpuWindows:
         self._windows: dict[int, _Window] = {}
 
     def add(self, reading: GpusReading, *, processes: bool) -> None:
-        """Adds a reading; `processes`: one that asked for processes."""
+        """Adds a reading; `processes` says whether it asked for processes."""
         for gpu in reading.gpus:
             window = self._windows.get(gpu.index)
             if window is None or (gpu.uuid and gpu.uuid != window.gpu.uuid):
@@ -220,12 +220,12 @@ class GpuWindows:
 
     @property
     def listed(self) -> dict[int, tuple[int, ...] | None]:
-        """Pids in NVML's last list, by index of the GPU; None where it has no list."""
+        """Pids in NVML's last list, by GPU index; None where NVML has no list."""
         return {index: window.pids for index, window in self._windows.items()}
 
     @property
     def memory(self) -> dict[int, int]:
-        """Bytes on all GPUs together, by pid, from the last lists of processes."""
+        """Bytes on all GPUs together, by pid, from the last process lists."""
         found: dict[int, int] = {}
         for window in self._windows.values():
             for pid, size in zip(window.pids or (), window.pid_bytes, strict=False):
@@ -254,7 +254,7 @@ class GpuWindows:
         )
 
     def subjects(self, users: Mapping[int, Collection[int]]) -> tuple[SubjectReading, ...]:
-        """Returns all GPUs as subjects of gauges; `users` are pids of ranks by index of the GPU."""
+        """Returns all GPUs as gauge subjects; `users` are pids of ranks by GPU index."""
         return tuple(
             _subject(window, tuple(users.get(index, ())))
             for index, window in sorted(self._windows.items())
@@ -284,7 +284,7 @@ def _sample(gpu: GpuReading, at_ns: int) -> wire.GpuSample:
 
 
 def _note_idle(window: _Window, gpu: GpuReading) -> None:
-    """Power is an average over a second: just after a kernel it is not that of an idle GPU."""
+    """Power is averaged over a second: just after a kernel it is not yet that of an idle GPU."""
     before = window.samples[-1].utilization if window.samples else None
     power_mw = gpu.values.get("power_mw")
     if before == 0 and gpu.values.get("use") == 0 and power_mw is not None:

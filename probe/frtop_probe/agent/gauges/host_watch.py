@@ -1,7 +1,7 @@
-"""Reads the gauges of the host while there are ranks: often while somebody looks, else seldom.
+"""Reads the gauges of the host while there are ranks: often while somebody looks, otherwise rarely.
 
-A child (`gauges.host`), which may be left behind, reads everything but GPUs, which come from
-`gpu_watch`. Without ranks there is no child.
+A child (`gauges.host`), which may be left behind, reads everything except GPUs, which `gpu_watch`
+reads. Without ranks there is no child.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from frtop_probe.gauges.readings import HostReading, SubjectReading, host_readin
 from frtop_probe.proc.pausing_child import PausingChild
 
 IDLE_PERIOD_S: Final = 10.0
-"""Pause while nobody looks. So a screen that opens later sees the past."""
+"""Pause while nobody looks. A screen that opens later can thus see the past."""
 _STEP_S: Final = 0.5
 HANGS: Final = "the program that reads the host's gauges does not answer"
 FAILS: Final = "the program that reads the host's gauges ends or does not start"
@@ -38,9 +38,9 @@ class HostWatch:
         period_s: float = PERIOD_S,
         idle_period_s: float = IDLE_PERIOD_S,
     ) -> None:
-        """`period_s` is for while somebody looks, `idle_period_s` for while nobody does.
+        """`period_s` applies while somebody looks, `idle_period_s` while nobody does.
 
-        `last_asked` gives when an operator last asked for anything, by `time.monotonic()`.
+        `last_asked` returns when an operator last asked for anything, by `time.monotonic()`.
         """
         self._tracker = tracker
         self._last_asked = last_asked

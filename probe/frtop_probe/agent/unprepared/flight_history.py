@@ -1,9 +1,9 @@
-"""Keeps what torch's Flight Recorder had about one unprepared rank when it was last read.
+"""Keeps what torch's Flight Recorder knew about one unprepared rank at the last read.
 
 `UnpreparedWatch` reads a ring when somebody asks, and hands it over. The Flight Recorder has kinds,
 dtypes and shapes of ops, when they were issued, and whether they are over. It has no reduce op,
-root or splits, and no end, except for NCCL, to a tenth of a second. Its kinds have other names than
-those in the c10d state, so the two cannot be compared.
+root or splits, and no end times, except for NCCL, with a precision of 0.1 s. Its names of kinds
+differ from those in the c10d state, so the two cannot be compared.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from frtop_probe.unprepared.model import Backend, FlightRing, RingEntry
 from frtop_probe.unprepared.worker import Look
 
 MAX_OPS: Final = 4096
-"""Most ops of one rank. The ring has 2,000 by default."""
+"""Most ops per rank. The ring has 2,000 by default."""
 _MOST_UNNUMBERED: Final = 512
-"""Most ops that are read again because their numbers could not be compared; some never can."""
-MISSING: Final = "reduce ops, roots and durations are not in it; ages are since the call"
+"""Most ops read again because their numbers could not be compared; some never can."""
+MISSING: Final = "reduce ops, roots and durations are not recorded; ages count from the call"
 MISSING_OF_GLOO: Final = f"messages, {MISSING}"
 
 GroupIds = Mapping[tuple[str, str], int]
-"""The rank's own numbers of its groups, by name and kind of backend."""
+"""The rank's own numbers for its groups, by name and kind of backend."""
 _MAX_IDENT: Final = (1 << 63) - 1
-"""The bits of a pthread handle that fit where ops are kept."""
+"""The bits of a pthread handle that fit into the op tables."""
 OLDEST: Final = -(1 << 40)
-"""Sequence number of the first entry: ops of rings come before those of the c10d state."""
+"""Sequence number of the first entry: ops of rings come before ops of the c10d state."""
 _DEVICE: Final = {"gloo": "cpu", "nccl": "cuda"}
 _NCCL: Final = "nccl"
 Value = TypeVar("Value")
 _P2P: Final = int(Flag.P2P)
 _UNTRACKED: Final = int(Flag.UNTRACKED)
 _DROPPED: Final = 1024
-"""If more signatures or lines are unused, the tables are rebuilt."""
+"""If more signatures or lines than this are unused, the tables are rebuilt."""
 
 
 class FlightHistory:
-    """The ops of the last read, and sums over the new ones."""
+    """The ops of the last read, and sums over the new ops."""
 
     def __init__(self) -> None:
         self._ops = OpTable(MAX_OPS)
         self.note = ""
         self.lost = 0
         self.read_ns = 0
-        """When the ring was last read, monotonic; 0 for never."""
+        """When the ring was last read, on the monotonic clock; 0 if never."""
         self._builders: dict[int, BlockBuilder] = {}
         self._recorded: dict[str, int] = {}
 
@@ -72,8 +72,8 @@ class FlightHistory:
         """Adds a look with rings, and returns the sums over its new ops.
 
         Args:
-            look: with the state of c10d before and after the rings.
-            ids: of the groups in it.
+            look: has the state of c10d before and after the rings.
+            ids: ids of its groups.
             at_ns: monotonic clock.
             wall_offset_ns: wall clock minus monotonic clock.
         """
@@ -94,7 +94,7 @@ class FlightHistory:
         return tuple(self._sums(backends))
 
     def since(self) -> dict[str, int]:
-        """Returns the first entry that is new, was not over, or not numbered, by kind of ring."""
+        """Returns the first entry that is new, was not over, or had no number, by kind of ring."""
         since = dict(self._recorded)
         for back, op in enumerate(self._ops.newest_first()):
             unnumbered = not op.group and not op.p2p and back < _MOST_UNNUMBERED
@@ -104,7 +104,7 @@ class FlightHistory:
         return since
 
     def recent(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
-        """The newest `limit` ops, oldest first, and how many in between could not be read."""
+        """The newest `limit` ops, oldest first, and how many ops in between could not be read."""
         return (self._ops.ops(-limit) if limit else ()), self.lost
 
     def history(self, limit: int = 0) -> wire.History:
@@ -126,7 +126,7 @@ class FlightHistory:
         )
 
     def _sums(self, backends: Mapping[int, str]) -> Iterator[wire.BlockSums]:
-        """Sums over the ops that were not in an earlier read, by group."""
+        """Yields sums over the ops that no earlier read had, by group."""
         for group in self._builders.keys() - backends.keys():
             del self._builders[group]
         digests: dict[int, int | None] = {}
@@ -135,7 +135,7 @@ class FlightHistory:
             if group not in backends:
                 continue
             builder = self._builders.get(group)
-            if builder is None or newest[group] < builder.end - 1:  # or it was made again
+            if builder is None or newest[group] < builder.end - 1:  # or it was recreated
                 builder = self._builders[group] = BlockBuilder(group, number)
             if number < builder.end:
                 continue
@@ -153,7 +153,7 @@ class FlightHistory:
 
 
 def _known_groups(look: Look, ids: GroupIds) -> dict[str, dict[str, KnownGroup]]:
-    """By kind of ring, the groups of both states, by name."""
+    """The groups of both states, by kind of ring, then by name."""
     if look.c10d is None or look.after is None:
         return {}
     later = {(group.name, group.ranks, one.kind): one for group, one in counted(look.after)}
@@ -173,7 +173,7 @@ def _described(ring: FlightRing, known: int) -> str:
 
 
 def _why_none(look: Look) -> str:
-    """Returns why there is no history, and what to do next time."""
+    """Returns why there is no history, and how to get one next time."""
     reasons = [look.reason] if look.reason else [ring.reason for ring in look.rings if ring.reason]
     if not reasons:
         return "Flight Recorder: no op yet"
@@ -189,7 +189,7 @@ class KnownGroup:
     """A group whose entries may be in a ring, with its state before and after the ring was read.
 
     Attributes:
-        id: The rank's own number of the group.
+        id: The rank's own number for the group.
         ranks: Its members, in order.
     """
 
@@ -205,12 +205,12 @@ def ops_of(
     """The ops of a ring, oldest first.
 
     Args:
-        ring: as read.
-        groups: of this ring's backend, by name.
+        ring: the ring as read.
+        groups: groups of this ring's backend, by name.
         wall_offset_ns: wall clock minus monotonic clock of this host.
 
     Returns:
-        Ops; those whose number cannot be compared with other ranks' have group 0.
+        Ops; group 0 means that the number cannot be compared with those of other ranks.
     """
     comparable = _comparable(ring, groups)
     several = _coalesced(ring.entries) if ring.kind == _NCCL else frozenset()
@@ -224,7 +224,7 @@ def ops_of(
         if signature is None:
             signature = signatures[key] = _signature(ring.kind, entry, groups.get(entry.group))
         if not entry.is_p2p and (entry.group, entry.number) in several:
-            signature = None  # nothing says which op of the number is which
+            signature = None  # nothing says which op is which
         made.append(_op(ring.kind, entry, group, signature, wall_offset_ns))
     return made
 
@@ -243,11 +243,11 @@ def _op(
     wall_offset_ns: int,
 ) -> wire.Op:
     issued_ns = max(1, entry.created_ns - wall_offset_ns)
-    # Only times of retired entries of NCCL are true, because it reuses events.
+    # Only times of retired NCCL entries are right, because NCCL reuses events.
     ended_ns = entry.completed_ns - wall_offset_ns if entry.retired and entry.completed_ns else 0
     timed = ended_ns > issued_ns
     return wire.Op(
-        sequence=OLDEST + 2 * entry.id + (kind == _NCCL),  # each ring has ids of its own
+        sequence=OLDEST + 2 * entry.id + (kind == _NCCL),  # each ring has its own ids
         group=group.id if group is not None else 0,
         number=entry.p2p_number if entry.is_p2p else entry.number,
         signature=signature,
@@ -278,7 +278,7 @@ def _signature(kind: str, entry: RingEntry, group: KnownGroup | None) -> wire.Si
 def _specs(
     shapes: Sequence[tuple[int, ...]] | None, types: Sequence[str] | None, device: str
 ) -> tuple[wire.TensorSpec, ...] | None:
-    """Shapes with dtypes; None for unknown."""
+    """Shapes with dtypes; None if unknown."""
     if shapes is None or types is None or len(types) != len(shapes):
         return None
     return tuple(
@@ -293,10 +293,10 @@ def _coalesced(entries: Iterable[RingEntry]) -> frozenset[tuple[str, int]]:
 
 
 def _comparable(ring: FlightRing, groups: Mapping[str, KnownGroup]) -> frozenset[int]:
-    """Returns ids of the collectives whose numbers are c10d's, and so comparable between ranks.
+    """Returns ids of the collectives numbered as in c10d, so comparable between ranks.
 
-    That holds for the newest one of a group and for those before it without a gap. Older ones may
-    belong to a destroyed group of the same name.
+    That holds for the newest collective of a group, and back from it up to the first gap. Older
+    ones may belong to a destroyed group of the same name.
     """
     found: set[int] = set()
     last: dict[str, int | None] = {}
@@ -317,9 +317,9 @@ def _comparable(ring: FlightRing, groups: Mapping[str, KnownGroup]) -> frozenset
 def _is_aligned(kind: str, entry: RingEntry, known: KnownGroup) -> bool:
     """Returns whether the newest entry of a group has its number in c10d.
 
-    While the group stands still, it must be the last one in c10d. While it moves, gloo's
+    If the group stands still, the entry must be c10d's last. While the group moves, gloo's
     counter of all ops (`op_id` of an entry) must be ahead of the number by as much as in c10d: by
-    the messages, which are in no ring. DETAIL's helper has its own entries.
+    the messages, which no ring has. DETAIL's helper has its own entries.
     """
     before, after = number_of(known.before), number_of(known.after)
     if before is None or after is None or known.before.checked or known.after.checked:
@@ -353,7 +353,7 @@ class OpTable:
         return len(self._sequence)
 
     def merge(self, ops: Iterable[wire.Op]) -> None:
-        """Adds ops, or replaces them by what was read now."""
+        """Adds ops; replaces ops that were read again."""
         fresh = {op.sequence: op for op in ops}
         if not fresh:
             return
@@ -393,7 +393,7 @@ class OpTable:
         limit: int = 0,
         only: Callable[[int, int], bool] | None = None,
     ) -> wire.History:
-        """The newest `limit` ops (0: all), or the collectives for which `only` is true.
+        """The newest `limit` ops (0: all), or the collectives that `only` accepts.
 
         Args:
             lost: ops in between that could not be read.
@@ -480,7 +480,7 @@ class OpTable:
 
 
 class _Values(Generic[Value]):
-    """Values by place, from 1; 0 is none."""
+    """Values by place, from 1; 0 means none."""
 
     def __init__(self) -> None:
         self._places: dict[Value, int] = {}

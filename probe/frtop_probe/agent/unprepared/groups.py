@@ -1,9 +1,8 @@
 """Tracks the groups of one unprepared rank from look to look: progress, and ops in progress.
 
-`UnpreparedGroups` remembers; the functions translate one c10d state into the terms of the wire.
-
-Times are those of looks. An op is not older than the look before it was seen; if the first look
-showed it, it was issued at some time before (`dated` is False).
+`UnpreparedGroups` remembers; the functions translate one c10d state into wire terms. Times are
+those of looks: the look before an op was first seen bounds its age. If the first look showed it,
+it was issued at some earlier time (`dated` is False).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ STALE_NS: Final = 15_000_000_000
 """How long the last c10d state is valid while no newer one can be read: three of the slowest looks.
 After that, ops may be over and numbers outdated."""
 LAG_NS: Final = 2_500_000_000
-"""Two and a half looks: an older state may be outdated, so it is sent with its time."""
+"""Two and a half looks: an older state may be outdated, so its time is sent with it."""
 MAX_PENDING: Final = 16
 """Most ops in progress per group."""
 MIN_PACE_NS: Final = 2_000_000_000
@@ -34,9 +33,9 @@ MAX_GONE: Final = 32
 """Most destroyed groups whose last numbers are kept."""
 
 _PendingKey = tuple[int, int, str]
-"""Group, number in the c10d state, and kind, by which the next look recognises an op."""
+"""Group, number in the c10d state, and kind: the next look recognises an op by these."""
 _GroupKey = tuple[str, tuple[int, ...] | None, str]
-"""Name, members and backend, by which the next look recognises a group."""
+"""Name, members and backend: the next look recognises a group by these."""
 KINDS: Final = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce_coalesced",
@@ -49,17 +48,17 @@ KINDS: Final = {
     "_reduce_scatter_base": "reduce_scatter_tensor",
     "reduce_scatter_base": "reduce_scatter_tensor",
 }
-"""Names as users write them, where c10d's `OpType` has another one."""
+"""Names as users write them, if c10d's `OpType` differs."""
 GLOO: Final = "gloo"
-"""The backend whose state lists all collectives in progress: all others are over."""
+"""The backend whose state lists all collectives in progress, so all others are over."""
 P2P: Final = frozenset({"send", "recv", "recvanysource"})
 _SIZED: Final = frozenset({
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "scatter",
 })  # fmt: skip
-"""Kinds of gloo whose outputs must agree on all members: in-place tensors, and lists with one for
-each member. `gather` has outputs only at its root, and those of `all_to_all` may differ."""
+"""Gloo kinds whose outputs must agree on all members: in-place tensors, and lists with one tensor
+per member. `gather` has outputs only at its root, and outputs of `all_to_all` may differ."""
 _MOST_OUTPUTS: Final = 15
-"""Most outputs of a complete list: the reader describes only one more."""
+"""Most outputs in a complete list: the reader describes only one more."""
 _PORT: Final = re.compile(r"(.+):(\d{1,5})")
 
 
@@ -98,7 +97,7 @@ class UnpreparedGroups:
 
     @property
     def issued(self) -> int:
-        """Ops issued in all groups."""
+        """Ops issued so far in all groups."""
         return sum(front.number + front.messages for front in self._fronts.values())
 
     @property
@@ -111,12 +110,12 @@ class UnpreparedGroups:
         }
 
     def take(self, c10d: C10dState, at_ns: int, begun_ns: int) -> tuple[str, ...]:
-        """Adds the state of c10d; returns what is missing in it, in words.
+        """Adds the state of c10d; returns in words what it lacks.
 
         Args:
-            c10d: what was read between `begun_ns` and `at_ns`.
-            at_ns: when something new was seen.
-            begun_ns: the state was so then, or later.
+            c10d: the state read between `begun_ns` and `at_ns`.
+            at_ns: when anything new was seen.
+            begun_ns: the state is from this time or later.
         """
         self._untold = []
         self.keep(frozenset(group.name for group in c10d.groups))
@@ -125,13 +124,13 @@ class UnpreparedGroups:
         for group, backend in counted(c10d):
             number = self._id_of(group, backend)
             if self.known[number].exact and not is_exact(backend):
-                continue  # this look does not show what the last one counted
+                continue  # this look lacks what the last one counted
             read.add(number)
             self._advance(number, backend, at_ns)
             pending.update(self._pending_of(number, backend, at_ns))
             self.progress[number] = self._progress_of(number, backend, pending)
         self._read_at.update(dict.fromkeys(read, begun_ns))
-        # For a group that this look could not read, the last one is valid for a while.
+        # For a group that this look could not read, the last look is valid for a while.
         unread = {
             key: op
             for key, op in self._pending.items()
@@ -144,9 +143,9 @@ class UnpreparedGroups:
         return tuple(self._untold)
 
     def keep(self, names: frozenset[str]) -> None:
-        """Marks groups that no longer exist, and forgets those that have been gone for longest.
+        """Marks groups that no longer exist, and forgets those gone for longest.
 
-        A program may make new ones all day. Nothing is in progress in a group that is gone.
+        A program may create groups all day. Nothing is in progress in a group that is gone.
         """
         lost = [
             group
@@ -157,7 +156,7 @@ class UnpreparedGroups:
             return
         self._pending = {key: op for key, op in self._pending.items() if op.group not in lost}
         for group in lost:
-            # Moved to the end: the dict is in the order in which groups went.
+            # Moved to the end: the dict is ordered by when groups disappeared.
             self.known[group] = structs.replace(self.known.pop(group), gone=True)
         gone = [group for group, known in self.known.items() if known.gone]
         self._forget(set(gone[:-MAX_GONE]))
@@ -169,7 +168,7 @@ class UnpreparedGroups:
         self._ids = {key: group for key, group in self._ids.items() if group not in groups}
 
     def age(self, now_ns: int) -> None:
-        """Adds the time of the last read to outdated progress."""
+        """Adds the time of the last read to progress that is outdated."""
         for group, read_ns in self._read_at.items():
             shown = self.progress[group]
             late = now_ns - read_ns > LAG_NS and not self.known[group].gone
@@ -177,11 +176,11 @@ class UnpreparedGroups:
                 self.progress[group] = structs.replace(shown, as_of_ns=read_ns)
 
     def forget_pending(self) -> None:
-        """Forgets the ops in progress, which may be over."""
+        """Forgets the ops in progress, because they may be over."""
         self._pending = {}
 
     def end(self) -> None:
-        """The rank has ended: its ops in progress stay as they were."""
+        """Handles the end of the rank: its ops in progress stay as they were."""
         self._outputs.clear()
 
     def _id_of(self, group: GroupState, backend: Backend) -> int:
@@ -228,14 +227,15 @@ class UnpreparedGroups:
                 yield key, self._op(group, number, kind, at_ns, work.timeout_s)
             else:
                 name = self.known[group].name
-                self._untold.append(f"group {name}: {kind} in progress, number not known")
+                self._untold.append(f"group {name}: {kind} in progress, number unknown")
 
     def _with_outputs(
         self, key: _PendingKey, op: wire.Op, outputs: tuple[wire.TensorSpec, ...] | None
     ) -> wire.Op:
-        """Returns the op with its output tensors, once two looks have shown the same ones.
+        """Returns the op with its output tensors, once two looks have shown the same tensors.
 
-        Memory that was freed meanwhile may hold another tensor, and wrong shapes would accuse.
+        Memory freed in between may hold another tensor, and wrong shapes would accuse an innocent
+        rank.
         """
         before, self._outputs[key] = self._outputs.get(key), outputs
         signature = op.signature
@@ -277,10 +277,10 @@ class UnpreparedGroups:
 
 @dataclass(slots=True)
 class Front:
-    """The number of a group, and how long it has stood still at most.
+    """The number of a group, and its longest standstill so far.
 
     `since_ns` is the look that first showed `number`; `changes` counts later numbers, and `ops` the
-    ops that were issued meanwhile.
+    ops issued since then.
     """
 
     number: int
@@ -293,7 +293,7 @@ class Front:
     def advance(self, number: int, messages: int, at_ns: int) -> None:
         if (number, messages) == (self.number, self.messages):
             return
-        if self.changes:  # nobody knows for how long the first one had stood
+        if self.changes:  # nobody knows how long the first one stood still
             self.longest_ns = max(self.longest_ns, at_ns - self.since_ns)
         self.ops += number + messages - self.number - self.messages
         self.number, self.messages, self.since_ns = number, messages, at_ns
@@ -301,7 +301,7 @@ class Front:
 
 
 def counted(c10d: C10dState) -> Iterator[tuple[GroupState, Backend]]:
-    """Yields groups with their backends; if a group has several, those that were used."""
+    """Yields groups with their backends; if a group has several, only those in use."""
     for group in c10d.groups:
         readable = [one for one in group.backends if one.number is not None]
         used = [one for one in readable if one.number] or readable[:1]
@@ -312,7 +312,7 @@ def counted(c10d: C10dState) -> Iterator[tuple[GroupState, Backend]]:
 def number_of(backend: Backend) -> int | None:
     """Returns the number of the last op, in a count that is the same on all members.
 
-    gloo's `number` counts sends and receives, which only two ranks make.
+    gloo's own `number` includes sends and receives, which only two ranks make.
     """
     return backend.number if backend.collectives is None else backend.collectives
 
@@ -323,7 +323,7 @@ def is_exact(backend: Backend) -> bool:
 
 
 def messages_of(backend: Backend) -> int:
-    """Returns how many sends and receives were issued, as far as they are counted apart."""
+    """Returns how many sends and receives were issued, if they are counted separately."""
     if backend.collectives is not None and backend.number is not None:
         return max(0, backend.number - backend.collectives)
     return backend.p2p_number or 0
@@ -332,8 +332,8 @@ def messages_of(backend: Backend) -> int:
 def numbered_ops(backend: Backend) -> Iterator[tuple[Work, int | None]]:
     """Yields ops in progress, oldest first, with their numbers in the count of `number_of`.
 
-    Where that count includes messages, the number of an op is known only if all later ones are
-    still in progress, which shows the messages among them.
+    If c10d's count includes messages, the number of an op is known only if all later ops are still
+    in progress, which shows the messages among them.
     """
     works = sorted(backend.pending, key=lambda work: work.number)
     collectives_after = 0
@@ -348,15 +348,15 @@ def _number_in(backend: Backend, work: Work, after: int, collectives_after: int)
     if backend.collectives is None or backend.number is None:
         return work.number
     if work.op in P2P or backend.number == backend.collectives:
-        return work.number  # of a message nobody compares it
+        return work.number  # nobody compares the number of a message
     all_known = backend.number - work.number == after
     return backend.collectives - collectives_after if all_known else None
 
 
 def last_op_of(group: int, front: Front, backend: Backend) -> wire.Op:
-    """Returns the newest op of a group, if no list of ops in progress has it.
+    """Returns the newest op of a group if no list of ops in progress has it.
 
-    It is over if such a list is complete; otherwise unknown.
+    The op is over if such a list is complete; otherwise that is unknown.
     """
     lists_all = backend.kind == GLOO and not backend.reason
     open_too = any(number == front.number for _, number in numbered_ops(backend))
@@ -374,7 +374,7 @@ def last_op_of(group: int, front: Front, backend: Backend) -> wire.Op:
 
 
 def outputs_of(work: Work, kind: str) -> tuple[wire.TensorSpec, ...] | None:
-    """Returns the output tensors of an op if all members must have the same; None if unknown."""
+    """Returns an op's output tensors if all members must have the same ones; None if unknown."""
     found = work.outputs
     if kind not in _SIZED or not found or len(found) > _MOST_OUTPUTS:
         return None
@@ -404,7 +404,7 @@ def wire_group(
 
 
 def reasons_of(look: Look) -> Iterator[str]:
-    """Yields what could not be read, for people."""
+    """Yields in words what could not be read."""
     if look.reason:
         yield look.reason
     if look.c10d is None:
@@ -418,7 +418,7 @@ def reasons_of(look: Look) -> Iterator[str]:
 
 
 def place_of(identity: str) -> tuple[str, int, str]:
-    """Returns address, port and run id from a world's identity, as far as it has them."""
+    """Returns address, port and run id from a world's identity, if it has them."""
     address, port, run_id = "", 0, ""
     words = iter(identity.split())
     for word in words:

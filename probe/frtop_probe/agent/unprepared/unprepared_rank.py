@@ -1,6 +1,6 @@
 """A rank without a recorder: the state of its process from outside, and its changes.
 
-Its numbers and pending ops come from c10d's state, one look a second (`groups`).
+Its numbers and pending ops come from c10d's state, read once a second (`groups`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from frtop_probe.unprepared.model import C10dState
 from frtop_probe.unprepared.worker import Look
 
 MAX_PENDING_OF_RANK: Final = 64
-"""Most ops in progress in all its groups."""
+"""Most ops in progress in all groups of the rank."""
 YOUNG_NS: Final = 30_000_000_000
-"""At this age, its launcher has started all ranks."""
+"""By this age, a rank's launcher has started all ranks."""
 FIRST_READS: Final = 4
-"""How often a caller waits for a ring that has never been read."""
+"""How many times a caller waits for a ring that has never been read."""
 NO_GROUPS_YET: Final = frozenset({NO_GROUPS, NO_MODULE})
 """Reasons why there are no groups yet."""
 _NS_PER_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -61,10 +61,10 @@ class UnpreparedRank(TrackedRank):
         self._read_ns = 0
         self.flight = FlightHistory()
         self.read_ring: Callable[[int], Awaitable[None]] | None = None
-        """Reads the newest entries of its Flight Recorder, if that can be done soon."""
+        """Reads the newest entries of its Flight Recorder, if that is possible soon."""
         self.first_seen_ns = time.monotonic_ns()
         self.box_folder: Callable[[], str] | None = None
-        """Returns where its black box goes, if somebody watches it now."""
+        """Returns the folder for its black box, if somebody watches the rank now."""
         self._blocks: list[wire.BlockSums] = []
 
     @property
@@ -76,9 +76,9 @@ class UnpreparedRank(TrackedRank):
         return self._names
 
     def learn(self, candidate: Candidate, job: FoundJob) -> None:
-        """Adds what a later search found, which may know more.
+        """Adds what a later search found, which may be more.
 
-        A rank with groups keeps its job: a launcher that ended must not move it to another one.
+        A rank with groups keeps its job: the end of a launcher must not move it to another job.
         """
         self._others_ended = candidate.ended > 0
         named = self._candidate.rank is not None or candidate.rank is None
@@ -96,8 +96,8 @@ class UnpreparedRank(TrackedRank):
     def take(self, look: Look, at_ns: int, begun_ns: int = 0) -> None:
         """Adds a look that ended at `at_ns` and began at `begun_ns` (monotonic, ns).
 
-        If it could not read c10d's state, the last one stays, with the reason. After `STALE_NS`
-        without a new one, everything from c10d is dropped.
+        If the look could not read c10d's state, the last state stays, with the reason. After
+        `STALE_NS` without a new state, everything from c10d is dropped.
         """
         c10d = look.c10d
         replaced = c10d is not None and c10d.start_ticks not in (0, self.start_ticks)
@@ -121,11 +121,11 @@ class UnpreparedRank(TrackedRank):
         self._notes += self._groups.take(c10d, at_ns, begun_ns or at_ns)
 
     def _explained(self, reason: str) -> str:
-        """Adds to a reason the setting that is in the way, and how to change it."""
+        """Adds to a reason the setting that stands in the way, and how to change it."""
         return f"{reason}: {ptrace_refusal.explain(self.pid)}" if reason == NO_RIGHT else reason
 
     def _expire(self, now_ns: int) -> None:
-        """Drops the c10d state if it has not been readable for a while."""
+        """Drops the c10d state if it has been unreadable for a while."""
         old = self._read_ns and now_ns - self._read_ns > STALE_NS
         if (
             old
@@ -160,7 +160,7 @@ class UnpreparedRank(TrackedRank):
             pending=full.pending if full.pending != sent.pending else None,
             pending_more=full.pending_more,
             process=full.process if full.process != sent.process else None,
-            # An empty tuple means that nothing has changed.
+            # An empty tuple means that nothing changed.
             notes=(full.notes or ("",)) if full.notes != sent.notes else (),
             transports=full.transports if full.transports != sent.transports else None,
             blocks=tuple(self._blocks),
@@ -188,7 +188,7 @@ class UnpreparedRank(TrackedRank):
 
     @property
     def has_failed(self) -> bool:
-        """By its exit status; if that is unknown, it failed if ops were in progress."""
+        """Judged by its exit status; if that is unknown, it failed if ops were in progress."""
         ended = self.exit or ExitStatus()
         unknown = ended == ExitStatus()
         return bool(self._groups.pending) if unknown else ended != ExitStatus(code=0)
@@ -211,7 +211,7 @@ class UnpreparedRank(TrackedRank):
         )
 
     def _ended_note(self) -> str:
-        """False while a launcher still starts one rank after the other."""
+        """Returns "" while a launcher may still be starting ranks one after another."""
         is_young = time.monotonic_ns() - self._started_ns < YOUNG_NS
         return wire.OTHERS_ENDED if self._others_ended and not is_young else ""
 
@@ -219,7 +219,7 @@ class UnpreparedRank(TrackedRank):
         return self._seen_ns or time.monotonic_ns()
 
     async def read_first(self, limit: int) -> None:
-        """Likewise, but waits for the first read if that comes soon."""
+        """Like `read_ops`, but waits for the first read if it is likely soon."""
         for _ in range(FIRST_READS):
             await self.read_ops(limit)
             if self.flight.read_ns:
@@ -244,7 +244,7 @@ class UnpreparedRank(TrackedRank):
 
     @property
     def issued(self) -> int:
-        """Ops issued in all groups by c10d's count: if it grew, a ring has new entries."""
+        """Ops issued in all groups by c10d's count: if it has grown, a ring has new entries."""
         return self._groups.issued
 
 
@@ -256,7 +256,7 @@ def identity_of(
     earlier: C10dState | None,
     started_ns: int,
 ) -> wire.Identity:
-    """Returns its identity from its launcher, or else from its largest group.
+    """Returns a rank's identity from its launcher, or else from its largest group.
 
     `earlier` is its last c10d state with groups, used once the rank has destroyed them.
     """
@@ -291,8 +291,8 @@ def identity_of(
 def started_ns(start_ticks: int) -> int:
     """When a process started, by the monotonic clock.
 
-    The kernel counts from the boot and includes the time for which the host was suspended, which
-    the monotonic clock does not.
+    The kernel counts from boot and includes the time while the host was suspended; the monotonic
+    clock does not.
     """
     suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
     return start_ticks * _NS_PER_TICK - suspended_ns

@@ -1,9 +1,9 @@
-"""Follows the ranks of jobs that nobody prepared, as long as somebody looks.
+"""Tracks the ranks of unprepared jobs, as long as somebody looks.
 
-Child processes (`unprepared.worker`) that may be left behind do all reading: one, and more while
-reads do not return. A rank that is stuck in a driver blocks whoever reads its memory, and all ranks
-of a host may be stuck there at once. While no operator asks for anything, nothing is read, and no
-such rank is tracked.
+Child processes (`unprepared.worker`), which may be left behind, do all reading: one child, and more
+while reads do not return. A rank stuck in a driver blocks any process that reads its memory, and
+all ranks of a host may be stuck there at once. While no operator asks for anything, nothing is
+read, and no such rank is tracked.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from frtop_probe.unprepared.worker import (
 )
 
 LOOK_S: Final = 1.0
-"""Seconds between two looks at a rank's c10d state, where they cost little."""
+"""Seconds between two looks at a rank's c10d state, if they cost little."""
 MAX_LOOK_S: Final = 5.0
 OTHER_LOOK_S: Final = 4.0
 """The same for a rank that nobody shows; once shown, it is looked at soon."""
 FIRST_LOOKS: Final = 3
-"""Looks that show which ops are in progress, and whether they stay so."""
+"""Looks that show which ops are in progress, and whether they stay in progress."""
 LOAD: Final = 0.25
 """Largest share of a core for looks: with many ranks, each is looked at less often."""
 SCAN_S: Final = 2.0
 """Seconds between two searches for new ranks."""
 SLOW_S: Final = 0.3
-"""If a look takes longer, those at other ranks begin beside it."""
+"""If a look takes longer, looks at other ranks begin alongside it."""
 ROUND_S: Final = 5.0
-"""Longest round of looks. Ranks for which no time was left are first in the next one."""
+"""Longest round of looks. Ranks left over come first in the next round."""
 RETRY_S: Final = 60.0
 """Pause after a read that took too long and left a child behind."""
 RESTART_S: Final = 10.0
-"""Pause after a look or a search that ended the child, or could not start one."""
+"""Pause after a look or a search ended the child, or failed to start one."""
 INTEREST_S: Final = 30.0
-"""How long after an operator's last request ranks are still followed. A screen asks for the
+"""How long after an operator's last request ranks are still tracked. A screen asks for the
 time every 5 s."""
 MAX_RANKS: Final = 64
-"""Most ranks without a recorder that are followed on one host."""
+"""Most ranks without a recorder tracked on one host."""
 
 NO_RING_S: Final = 30.0
-"""The recorder makes its ring when torch is imported. A rank that is older and has none has no
+"""The recorder makes its ring when torch is imported. An older rank without a ring has no
 recorder, whatever its environment says."""
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
@@ -65,32 +65,32 @@ _PAUSES: Final = {
     CHILD_ENDED: RESTART_S,
     NO_CHILD: RESTART_S,
     SCAN_FAILED: RESTART_S,
-    SCAN_TOOK_TOO_LONG: RESTART_S,  # the next one leaves out the process at which it hung
+    SCAN_TOOK_TOO_LONG: RESTART_S,  # the next one skips the process where it hung
     **dict.fromkeys((TOOK_TOO_LONG, TOO_MANY_LEFT, *UNCHANGING), RETRY_S),
 }
 """Pause after a failed look or search, by its reason."""
 COMPARE_S: Final = 10.0
 """Seconds between two reads of a Flight Recorder to compare ops, while ops are issued."""
 COMPARE_LOAD: Final = 0.05
-"""Largest share of the time for these reads, per rank; on a busy host they are slow."""
+"""Largest share of time for these reads, per rank; on a busy host they are slow."""
 MAX_COMPARE_S: Final = 15.0
 FRESH_S: Final = 0.8
-"""A ring that was read this recently is not read again for a snapshot."""
+"""A ring read this recently is not read again for a snapshot."""
 UNCHANGED_S: Final = 5.0
-"""The same, if its rank has issued nothing since."""
+"""The same, if the rank has issued nothing since."""
 RINGS_AT_ONCE: Final = 2
-"""Most rings that are read at once: each child searches for symbols by itself."""
+"""Most rings read at once: each child searches for symbols by itself."""
 RING_WAIT_S: Final = 0.5
 """How long a snapshot waits for a ring: its first look takes 0.1 s."""
 MAX_CHILDREN: Final = 4
-"""Most children, some 25 MB each, while looks are slow; otherwise there is one."""
+"""Most children while looks are slow, about 25 MB each; otherwise there is one."""
 
 
 class UnpreparedWatch:
     """Finds unprepared ranks, and reads their c10d state.
 
     `last_asked` returns when the last request came, by `time.monotonic()`. `boxes` is the folder
-    for the black boxes of ranks that are shown; "" for none.
+    for the black boxes of shown ranks; "" for none.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class UnpreparedWatch:
         self._active = False
 
     async def run(self) -> None:
-        """Works until it is cancelled."""
+        """Works until cancelled."""
         try:
             while True:
                 begin = time.monotonic()
@@ -129,7 +129,7 @@ class UnpreparedWatch:
             await self._stop()
 
     async def _step(self, now: float) -> float:
-        """Looks at all ranks if an operator is there; returns the time to the next step."""
+        """Looks at all ranks if an operator is there; returns the time until the next step."""
         if now - self._last_asked() < INTEREST_S:
             self._active = True
             await self._scan(now)
@@ -142,7 +142,7 @@ class UnpreparedWatch:
         return LOOK_S
 
     async def _scan(self, now: float) -> None:
-        """Searches for ranks if that is due; waits for the result only while no rank is known."""
+        """Searches for ranks if due; waits for the result only while no rank is known."""
         if self._scanning is None and now >= self._scan_at:
             self._scanning = asyncio.create_task(self._find())
         if self._scanning is not None:
@@ -151,7 +151,7 @@ class UnpreparedWatch:
                 done, self._scanning = self._scanning, None
                 self._scan_at = max(self._scan_at, time.monotonic() + SCAN_S)
                 error = done.exception()
-                if isinstance(error, Exception):  # known ranks are still looked at
+                if isinstance(error, Exception):  # still look at known ranks
                     self._note(error)
                     self._scan_at = time.monotonic() + RESTART_S
 
@@ -166,7 +166,7 @@ class UnpreparedWatch:
         self._tracker.set_unprepared_notes(notes)
 
     def _add(self, found: Discovery) -> bool:
-        """Follows ranks that were found; returns whether there were too many."""
+        """Tracks ranks that were found; returns whether there were too many."""
         self._drop_forgotten()
         living = sum(watched.rank.lives for watched in self._watched.values())
         recorded, now_s = self._tracker.recorded, time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -175,7 +175,7 @@ class UnpreparedWatch:
             for job in found.jobs
             for one in job.ranks
             if not one.prepared
-            # No other agent reads them for the operator at the end of this pipe.
+            # The operator at the end of this pipe has no other agent that reads them.
             or (self._tracker.guest and _has_rings_elsewhere(one))
             or _has_no_recorder(one, recorded, now_s)
             or (one.pid, one.start_ticks) in self._tracker.unread
@@ -208,7 +208,7 @@ class UnpreparedWatch:
         }
 
     async def _look_at_all(self, now: float) -> None:
-        """Looks at one rank after the other, without waiting for those that do not answer."""
+        """Looks at one rank after another, without waiting for those that do not answer."""
         self._drop_forgotten()
         self._spent_s = self._rings.spent_s = 0.0
         waiting = set(self._looking.values())
@@ -235,14 +235,14 @@ class UnpreparedWatch:
             await self._pool.shrink()
 
     def _is_due(self, watched: Watched) -> bool:
-        """Whether a look is due; after the first looks, later if nobody shows the rank."""
+        """Whether a look is due; after the first looks, later for a rank that nobody shows."""
         wanted = watched.looks < FIRST_LOOKS or watched.rank.key in self._shown
         return wanted or time.monotonic() >= watched.looked_at + OTHER_LOOK_S
 
     async def _look_at(self, watched: Watched) -> None:
         rank = watched.rank
         watched.looked_at = begin = time.monotonic()
-        if processes.is_others(rank.pid):  # it gained rights: it is not read again
+        if processes.is_others(rank.pid):  # it gained rights: do not read it again
             watched.not_before = begin + RETRY_S
             return
         try:
@@ -256,7 +256,7 @@ class UnpreparedWatch:
             self._note(error)
             return
         watched.looks += 1
-        if watched.looks > 1:  # the first one searches for addresses, and costs far more
+        if watched.looks > 1:  # the first one searches for addresses and costs far more
             self._spent_s += now - begin
 
     def _note(self, error: Exception) -> None:
@@ -273,7 +273,7 @@ class UnpreparedWatch:
         self._scan_at = 0.0
 
     async def _stop(self) -> None:
-        """Ends the children, whatever they are reading."""
+        """Ends the children, even in the middle of a read."""
         tasks = list(self._looking)
         if self._scanning is not None:
             tasks.append(self._scanning)
@@ -293,7 +293,7 @@ def _pause_s(reason: str) -> float:
 def _has_no_recorder(rank: Candidate, recorded: Collection[tuple[int, int]], now_s: float) -> bool:
     """Whether the recorder is off in a rank although its environment starts it.
 
-    Known only for ranks whose ring would be where this agent looks. `now_s` counts from the boot.
+    Known only for ranks whose ring would be in this agent's folder. `now_s` counts from boot.
     """
     if (rank.pid, rank.start_ticks) in recorded or _has_rings_elsewhere(rank):
         return False
@@ -301,13 +301,13 @@ def _has_no_recorder(rank: Candidate, recorded: Collection[tuple[int, int]], now
 
 
 def _has_rings_elsewhere(rank: Candidate) -> bool:
-    """Whether a prepared rank's ring is in another folder than ours, or in a container."""
+    """Whether a prepared rank's ring is not in our folder, or is in a container."""
     return rank.inner_pid != rank.pid or rank.ring_folder != os.environ.get("FRTOP_DIR", "")
 
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """A rank, and when it was looked at and may be again, by `time.monotonic()`.
+    """A rank, when it was last looked at and when it may be next, by `time.monotonic()`.
 
     `ring_at` and `ring_issued` belong to the last read of its Flight Recorder; `compare_at` is when
     the next read for comparison is due.
@@ -340,10 +340,10 @@ class UnpreparedRings:
         self._note = note
         self._reads = asyncio.Semaphore(RINGS_AT_ONCE)
         self.spent_s = 0.0
-        """Time that reads took, without the first one of each rank."""
+        """Time spent on reads, without the first read of each rank."""
 
     async def read_due(self, ranks: Collection[Watched], end: float) -> None:
-        """Reads the rings of ranks that have issued ops since, one directly after the other.
+        """Reads the rings of ranks that have issued ops since the last read, in quick succession.
 
         Ops can be compared only while they are in the rings of all members.
         """
@@ -358,7 +358,7 @@ class UnpreparedRings:
                 await self.read_soon(watched)
 
     def drop_unwanted(self, ranks: Collection[Watched]) -> None:
-        """Forgets ops of ranks that nobody has looked at for a while: they can be read again."""
+        """Forgets ops of ranks that nobody has looked at for a while; they can be read again."""
         for watched in ranks:
             rank = watched.rank
             unwanted = rank.lives and rank.key not in self._shown
@@ -368,7 +368,7 @@ class UnpreparedRings:
                 watched.ring_issued = 0
 
     async def read_soon(self, watched: Watched, limit: int = 0) -> None:  # noqa: ARG002
-        """Reads a rank's ring unless that was just done; waits only briefly."""
+        """Reads a rank's ring unless it was just read; waits only briefly."""
         now, rank = time.monotonic(), watched.rank
         if watched.reading is None:
             unchanged = rank.issued == watched.ring_issued
@@ -392,7 +392,7 @@ class UnpreparedRings:
             watched.not_before = time.monotonic() + _pause_s(look.reason)
         except Exception as error:  # noqa: BLE001 - one rank must not hide the others
             self._note(error)
-        is_first = not watched.ring_at  # it searches for symbols, and costs far more
+        is_first = not watched.ring_at  # it searches for symbols and costs far more
         watched.ring_at, watched.ring_issued = time.monotonic(), issued
         took_s = 0.0 if is_first else watched.ring_at - begin
         self.spent_s += took_s
@@ -421,7 +421,7 @@ class UnpreparedPool:
         since: Mapping[str, int] | None = None,
         environment: Collection[str] = (),
     ) -> Look:
-        """Reads the c10d state of one process, with its transports past c10d, or with its rings."""
+        """Reads the c10d state of a process, with its transports beyond c10d, or with its rings."""
         worker = await self._take()
         try:
             return await worker.look(
@@ -443,7 +443,7 @@ class UnpreparedPool:
             self._put(worker)
 
     async def shrink(self) -> None:
-        """Ends all children but the first."""
+        """Ends all children except the first."""
         spare = [one for one in self._workers[1:] if one not in self._busy]
         self._workers = [one for one in self._workers if one not in spare]
         await _close(spare)
@@ -456,7 +456,7 @@ class UnpreparedPool:
 
     async def _take(self) -> UnpreparedWorker:
         while True:
-            # The first one knows the addresses of most processes.
+            # The first worker knows the addresses of most processes.
             idle = next((one for one in self._workers if one not in self._busy), None)
             if idle is None and len(self._workers) < MAX_CHILDREN:
                 idle = self._make()

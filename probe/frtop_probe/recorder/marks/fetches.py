@@ -18,18 +18,18 @@ NO_WORKERS: Final = -2
 class FetchRecorder:
     """Writes the fetch cells: the worker before the start, because readers look at the start first.
 
-    Each fetch is a mark as well. A fetch inside another one, where a data set reads from a loader,
-    is part of the outer one.
+    Each fetch is also a mark. A fetch inside another one, when a data set reads from a loader, is
+    part of the outer one.
     """
 
     def __init__(self, ring: OwnRing) -> None:
         self._cells = ring.cells
         self._marks = ring.marks
         self._inside: set[int] = set()
-        """Threads that are in a fetch."""
+        """Threads that are in a fetch now."""
 
     def begin(self, iterator: Any) -> int:
-        """Returns what `end` takes."""
+        """Begins a fetch; returns the argument for `end`."""
         worker, pid, workers = next_worker(iterator)
         cells = self._cells
         cells[StatusCell.FETCH_WORKER] = worker
@@ -52,7 +52,7 @@ class FetchRecorder:
 def next_worker(iterator: Any) -> tuple[int, int, int]:
     """Returns index and pid of the worker with the next batch, and the number of workers.
 
-    Reads private attributes of torch's iterator, as far as they exist.
+    Reads private attributes of torch's iterator if they exist.
     """
     workers = getattr(iterator, "_workers", None)
     if not workers:
@@ -70,7 +70,7 @@ def watch_fetches(
 ) -> Callable[..., Any] | None:
     """Wraps `__next__` of torch's DataLoader iterators and returns the wrapper.
 
-    Results and exceptions pass unchanged, StopIteration above all.
+    Results and exceptions pass unchanged, especially StopIteration.
     """
     base = getattr(module, "_BaseDataLoaderIter", None)
     original = getattr(base, "__next__", None)

@@ -1,7 +1,7 @@
-"""Writes marks into the ring: what a rank does beside ops, from when to when.
+"""Writes marks into the ring: what a rank does besides ops, and when.
 
-This runs several times per training step, in the program's threads, so everything is bound once, as
-in `hook`.
+This runs several times per training step, in the program's threads, so everything is bound once,
+as in `hook`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MarkWriter:
         self.end = _finisher(words, shape)
 
     begin: Callable[[int, int], int]
-    """Begins a mark of a kind, with a number; returns its sequence number, for `end`."""
+    """Begins a mark of a kind, with a number; returns its sequence number for `end`."""
     instant: Callable[[int, int], int]
     """The same for a mark without a duration."""
     end: Callable[[int], None]
@@ -101,7 +101,7 @@ def _finisher(words: memoryview, shape: Shape) -> Callable[[int], None]:
 
     def end(sequence: int) -> None:
         at = first + sequence % count * width
-        if words[at] == sequence:  # else it was overwritten meanwhile
+        if words[at] == sequence:  # else it has been overwritten
             words[at + end_word] = clock()
 
     return end

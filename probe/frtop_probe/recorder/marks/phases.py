@@ -1,12 +1,12 @@
 """Records when forwards and backwards begin and end on the host, if `FRTOP_PHASES` is 1.
 
-No module gets a hook. Global hooks would run at every module, `torch.compile` warns of them, and
-Dynamo compiles modules with hooks of their own differently. What is wrapped instead is never part
+No module gets a hook: global hooks would run at every module, `torch.compile` warns about them,
+and Dynamo compiles modules with their own hooks differently. The wrapped functions are never part
 of a graph:
 
 * for a backward, the one Python function from which torch starts its engine;
 * for a forward of DDP, the label that DDP sets for profilers. Dynamo knows such labels by their
-  class and leaves them out of graphs; a forward that is compiled with its label is not recorded;
+  class and leaves them out of graphs; a forward compiled with its label is not recorded;
 * for a forward of FSDP2, the functions around its root's: FSDP2 keeps Dynamo out of them.
 
 The forward of a bare module is not recorded.
@@ -28,7 +28,7 @@ from frtop_probe.ring.layout import MarkKind
 
 SETTING: Final = "FRTOP_PHASES"
 DDP: Final = "DistributedDataParallel.forward"
-"""The label."""
+"""The label's text."""
 FSDP: Final = "torch.distributed.fsdp._fully_shard._fsdp_state"
 Hook = Callable[[Any], Any]
 Guard = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -48,12 +48,12 @@ class PhaseRecorder:
         self._marks = ring.marks
         self._steps = steps
         self.on = True
-        """Whether new phases are recorded; one that has begun is ended anyway."""
+        """Whether new phases are recorded; a phase that has begun is ended anyway."""
         self._open: dict[int, tuple[int, int, int]] = {}
-        """By thread: `id` of what runs forward (0: a backward), its mark, and the step."""
+        """By thread: `id` of what runs forward (0 for a backward), its mark, and the step."""
         self._watches_forward = False
         self._backward = 0
-        """Mark of the backward that runs: inside it torch may start others, in other threads."""
+        """Mark of the running backward: inside it torch may start others, in other threads."""
 
     def switch(self, *, on: bool) -> None:
         """Starts or stops recording, from the next phase on."""
@@ -89,7 +89,7 @@ class PhaseRecorder:
             del self._open[thread]
 
     def root_begins(self, state: Any) -> None:
-        """Begins the forward of an FSDP2 module, unless another one's encloses it."""
+        """Begins the forward of an FSDP2 module, unless another module's forward encloses it."""
         if state._state_ctx.iter_forward_root is None:  # noqa: SLF001
             self.forward_begins(state)
 
@@ -99,7 +99,7 @@ class PhaseRecorder:
             self.forward_ends(state)
 
     def backward_begins(self) -> int:
-        """Begins a backward; returns what `backward_ends` takes."""
+        """Begins a backward; returns the argument for `backward_ends`."""
         if not self.on:
             return 0
         thread, step = threading.get_ident(), self._steps.current
@@ -113,7 +113,7 @@ class PhaseRecorder:
         return mark
 
     def backward_ends(self, mark: int | None) -> None:
-        """Ends a backward. Ops for which torch waited in it have completed."""
+        """Ends a backward. The ops that torch waited for in it have completed."""
         if mark:
             self._marks.end(mark)
             self._test_ops()
@@ -124,11 +124,11 @@ class PhaseRecorder:
 def install(
     torch: Any, recorder: Callable[[], PhaseRecorder], guard: Guard, always_guard: Guard
 ) -> bool:
-    """Wraps what begins and ends phases; returns whether backwards are recorded.
+    """Wraps the functions that begin and end phases; returns whether backwards are recorded.
 
     Args:
         torch: the package.
-        recorder: returns that of this process: a forked child has another one.
+        recorder: returns this process's recorder: a forked child has another one.
         guard: wraps functions that record.
         always_guard: wraps functions that wrap.
     """
@@ -136,7 +136,7 @@ def install(
     def watch_fsdp(module: Any) -> None:
         begins = guard(lambda state: recorder().root_begins(state))
         ends = guard(lambda state: recorder().root_ends(state))
-        # Not `_pre_forward` and `_post_forward`: Dynamo knows these by their identity.
+        # Not `_pre_forward` and `_post_forward`: Dynamo recognises these by identity.
         names = "_root_pre_forward", "_register_pre_backward_hook"
         _wrap_root(torch, getattr(module, "FSDPState", None), names, begins, ends)
 
@@ -149,22 +149,22 @@ def install(
     when_imported(FSDP, always_guard(watch_fsdp))
     begins = guard(lambda: recorder().backward_begins())
     ends = guard(lambda mark: recorder().backward_ends(mark))
-    # All functions that `guard` makes share one code object, and call only ours.
+    # All functions that `guard` makes share one code object, and call only our code.
     hide_from_dynamo(torch, begins)
     return wrap_backward(torch, begins, ends)
 
 
 def wrap_labels(torch: Any, wanted: Callable[[str], bool], begins: Hook, ends: Hook) -> bool:
-    """Wraps the start and end of what programs label for profilers (`record_function`).
+    """Wraps the start and end of the labels that programs set for profilers (`record_function`).
 
     Dynamo knows such labels by their class and leaves them out of graphs. Returns whether this
     torch has them.
 
     Args:
         torch: the package.
-        wanted: takes the text of each label: keep it cheap.
+        wanted: takes each label's text; must be cheap.
         begins: takes the label object.
-        ends: the same.
+        ends: likewise.
     """
     kind = getattr(torch.autograd.profiler, "record_function", None)
     before, after = (getattr(kind, "__dict__", {}).get(n) for n in ("__enter__", "__exit__"))
@@ -194,9 +194,8 @@ def wrap_labels(torch: Any, wanted: Callable[[str], bool], begins: Hook, ends: H
 def wrap_backward(torch: Any, begins: Callable[[], Any], ends: Callable[[Any], Any]) -> bool:
     """Wraps the function from which `backward` and `grad` start torch's engine.
 
-    What `begins` returns is given to `ends`.
-
-    Not `torch.autograd.backward` itself: Dynamo and TorchScript know that one by its identity.
+    Passes the result of `begins` to `ends`. `torch.autograd.backward` itself stays unwrapped:
+    Dynamo and TorchScript recognise it by identity.
     """
     autograd = torch.autograd
     graph = getattr(autograd, "graph", None)
@@ -219,7 +218,7 @@ def wrap_backward(torch: Any, begins: Callable[[], Any], ends: Callable[[Any], A
 
 
 def _wrap_root(torch: Any, kind: Any, names: tuple[str, str], begins: Hook, ends: Hook) -> None:
-    """Wraps two methods of FSDP2, which run before and after the forward of each of its modules."""
+    """Wraps two FSDP2 methods, which run before and after the forward of each of its modules."""
     before, after = (getattr(kind, "__dict__", {}).get(name) for name in names)
     if before is None or after is None:
         return

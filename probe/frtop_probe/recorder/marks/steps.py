@@ -1,6 +1,6 @@
-"""Counts training steps by the steps of the optimizers, so the program needs no change.
+"""Counts training steps by optimizer steps, so the program needs no change.
 
-Records when each optimizer's step began and ended on the host, too.
+Also records when each optimizer's step began and ended on the host.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring.layout import MarkKind, StatusCell
 
 MOST_OPTIMIZERS: Final = 16
-"""Most optimizers that are recorded. A program with more may have one per parameter, each running
-inside the backward: they would fill the ring with marks."""
+"""Most optimizers recorded. A program with more may have one per parameter, each running inside
+the backward: they would fill the ring with marks."""
 TOO_MANY: Final = (
     f"optimizer times are not recorded: more than {MOST_OPTIMIZERS} optimizers take turns"
 )
@@ -38,11 +38,11 @@ class StepCounter:
         self._last = 0
         self._last_mark = 0
         self._begun: dict[int, list[tuple[int, int]]] = {}
-        """By thread: `id` and mark of the optimizer whose step it runs. An optimizer that is called
-        within another one's step is part of that step and has no mark (0)."""
+        """By thread: `id` and mark of the optimizer whose step it runs. An optimizer called within
+        another one's step is part of that step and has no mark (0)."""
         self._round: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Optimizers that have begun a step in this round. Weak, because another optimizer may get
-        the `id` of one that is gone."""
+        """Optimizers that have begun a step in this round. Weak, because a new optimizer may get
+        the `id` of a dead one."""
         self._times_optimizers = True
         self.reached: Callable[[int], None] | None = None
         """Called at the end of each step, by the thread that ended it."""
@@ -86,7 +86,7 @@ class StepCounter:
         begun.append((id(optimizer), self._marks.begin(MarkKind.OPTIMIZER, self.current)))
 
     def optimizer_stepped(self, optimizer: Any) -> None:
-        """Ends the mark, and counts the step."""
+        """Ends the mark and counts the step."""
         thread = threading.get_ident()
         begun = self._begun.get(thread, ())
         for place, (known, mark) in enumerate(begun):
@@ -105,9 +105,9 @@ class StepCounter:
         """Counts the user's `step()`: the next step, or the step with this number.
 
         Args:
-            number: of the step.
-            samples: what this rank has processed since the last call. In a loop with an optimizer
-                the step has already ended, so they are added to the last one.
+            number: number of the step.
+            samples: samples that this rank processed since the last call. In a loop with an
+                optimizer the step has already ended, so they are added to the last step.
         """
         self._own = self._own + 1 if number is None else number
         self._reach(self._own)
@@ -132,12 +132,12 @@ def watch_optimizers(
     """Registers hooks before and after a step for all optimizers of `torch.optim.optimizer`.
 
     Returns:
-        The registered functions, as far as torch has such a registration.
+        The registered functions, if torch supports them.
     """
     compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
-        # Dynamo treats this as constant and true, and so traces nothing of ours.
+        # Dynamo treats this as constantly true, and so traces none of our code.
         if not compiling():
             begins(optimizer)
 

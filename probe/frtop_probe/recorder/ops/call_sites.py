@@ -33,7 +33,7 @@ _SKIPPED_FOLDERS: Final = (
     "<frozen ",
 )
 SYNCHRONOUS: Final = frozenset({"send", "recv"})
-"""Functions of torch in which the caller waits; `isend` and `irecv` return at once."""
+"""Torch functions in which the caller waits; `isend` and `irecv` return at once."""
 
 
 class CallSites:
@@ -58,7 +58,7 @@ class CallSites:
         self._on[0] = on
 
     def finder(self) -> Callable[[FrameType | None], int]:
-        """Returns a function from the hook's caller to the number of the site, 0 for none."""
+        """Returns a function from the hook's caller to the site's number; 0 if there is none."""
         skipped, places, on = self._skipped, self._places, self._on
         classify, number, identity = self._classify, self._number, id
 
@@ -72,7 +72,7 @@ class CallSites:
                 if skip is None:
                     skip = classify(file)
                 if not skip:
-                    # Not by its line: the longer the function, the longer that takes to find.
+                    # Not by its line: finding it takes longer in a longer function.
                     found = places.get((identity(code), frame.f_lasti))
                     return found[1] if found is not None and found[0] is code else number(frame)
                 frame = frame.f_back
@@ -119,7 +119,7 @@ class CallSites:
 
 
 def caller_waits(frame: FrameType | None, depth: int = 3) -> bool:
-    """Returns whether a torch function that waits issued this send or receive."""
+    """Returns whether a waiting torch function issued this send or receive."""
     while frame is not None and depth:
         if frame.f_code.co_name in SYNCHRONOUS and frame.f_code.co_filename.endswith(
             "distributed_c10d.py"

@@ -1,7 +1,7 @@
 """Reads how far the devices of all groups have got, in the recorder's thread, at each heartbeat.
 
-The status of torch's Flight Recorder is a copy of a few integers: it asks no device, so it is
-allowed while a graph is captured, and returns when the driver hangs. `Work` and events are never
+The status of torch's Flight Recorder is a copy of a few integers: reading it asks no device, so it
+is allowed while a graph is captured, and returns when the driver hangs. `Work` and events are never
 asked: that may block with the GIL held, and ends captures of other threads.
 
 Reading iterates a map in torch that a group's *first* op extends. So such ops are in `first_calls`
@@ -22,9 +22,9 @@ from frtop_probe.ring import layout
 UNWATCHED_NS: Final = 1_000_000_000
 """If the call of a first op takes longer, it hides all devices, and the groups say so."""
 ERROR_NS: Final = 1_000_000_000
-"""When the oldest op on a device is this old, its backend is asked for errors, this often."""
+"""When a device's oldest op is this old, its backend is asked for errors, at this interval."""
 MAX_STATUS: Final = 8 << 20
-"""Most bytes of a status: enough for some ten thousand groups."""
+"""Most bytes of a status: enough for about ten thousand groups."""
 _FIELDS: Final = ("last_enqueued_collective", "last_completed_collective")
 _NO_ERROR: Final = "SUCCESS"
 
@@ -38,7 +38,7 @@ class TrackedOps(Protocol):
 
 
 class NoStatus(Exception):
-    """The Flight Recorder's answer has another form, or there is none."""
+    """The Flight Recorder's answer is missing or has another form."""
 
 
 class DeviceWatch:
@@ -60,7 +60,7 @@ class DeviceWatch:
         """Held while a first op begins and while the status is read. A signal handler may issue
         an op within either."""
         self.first_calls: dict[int, int] = {}
-        """When the call of each first op began in ns, by its sequence number."""
+        """When the call of each first op began, in ns, by its sequence number."""
         self.fronts: dict[int, tuple[DeviceFront, Any]] = {}
         """By group, with a weak reference to torch's object."""
         self._words = words
@@ -75,7 +75,7 @@ class DeviceWatch:
     # -- called by the hook and by the table of groups
 
     def front_of(self, group: int, process_group: Any, reference: Any) -> DeviceFront | None:
-        """Returns the front of a new group; None where none of its ops can be followed."""
+        """Returns the front of a new group; None if none of its ops can be tracked."""
         found = _device_backend(process_group)
         if found is None or found[1] not in (NCCL, NCCL2):
             return None
@@ -90,7 +90,7 @@ class DeviceWatch:
         return front
 
     def first_call(self, sequence: int, now: int) -> None:
-        """Notes that an op of a group that is not listed yet is about to be issued."""
+        """Notes that an op of a group not listed yet is about to be issued."""
         with self.lock:
             self.first_calls[sequence] = now
 
@@ -99,7 +99,7 @@ class DeviceWatch:
     def look(self, now: int) -> None:
         """Reads the status, and completes the ops that it shows as complete."""
         for front, _ in list(self.fronts.values()):
-            if front.blind:  # the hook has found out
+            if front.blind:  # set by the hook
                 self._give_up(front, front.blind)
         fronts = [front for front, _ in list(self.fronts.values())]
         for kind in {front.kind for front in fronts}:
@@ -116,7 +116,7 @@ class DeviceWatch:
                 self._ask_for_error(front, reference(), now)
 
     def close(self, group: int | None = None) -> None:
-        """Ends the tracking of a group that is being destroyed; None: of all groups."""
+        """Ends the tracking of a group that is being destroyed; None means all groups."""
         for number, (front, _) in list(self.fronts.items()):
             if group in (None, number):
                 self._end(front)
@@ -213,7 +213,7 @@ class DeviceWatch:
 
 
 def device_words(group: int) -> int:
-    """Returns the index of a group's first word about its device, see `layout.GROUP_DEVICE`."""
+    """Returns the index of a group's first word about its device; see `layout.GROUP_DEVICE`."""
     return (layout.GROUPS_OFFSET + group * layout.GROUP_ROW.size + layout.GROUP_DEVICE) // 8
 
 
@@ -232,7 +232,7 @@ def _device_backend(process_group: Any) -> tuple[Any, str, str] | None:
 
 
 def _refusal(torch: Any) -> str:
-    """Why the status must not be read here; "" where it may be."""
+    """Returns why the status must not be read here; "" if it may be read."""
     if getattr(torch.version, "hip", None):
         return "rocm"  # it asks for RCCL's own dump, which may hang
     suffix = getattr(torch._C, "_nccl_version_suffix", None)  # noqa: SLF001

@@ -1,12 +1,12 @@
-"""CUDA graphs that ops of c10d were captured into.
+"""CUDA graphs that captured ops of c10d.
 
 A replay launches the captured kernels again without the dispatcher: no hook runs, no counter
 moves, and nobody sees what the ranks wait for in it. So a rank with such a graph reports it like a
-transport past c10d: it takes blame away, and accuses nobody.
+transport beyond c10d: it takes blame away, and accuses nobody.
 
 Only the two Python functions that begin and end a capture are wrapped. Nothing runs at an op or at
 a replay, and nothing asks CUDA, which could end another thread's capture. A group whose numbers
-advanced during a capture had ops in it, from any thread: autograd issues from its own.
+advanced during a capture had ops in it, from any thread: autograd issues ops from its own.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from frtop_probe.recorder.ops.groups import RecordedGroup
 
 GRAPHS: Final = "torch.cuda.graphs"
 REPLAYS: Final = "CUDA graph replays"
-"""Its name among the transports past c10d."""
+"""Its name among the transports beyond c10d."""
 MAX_NAME: Final = 80
 _NEVER_CAPTURED: Final = frozenset({"gloo", "mpi"})
-"""Backends of CPUs: their ops are not captured."""
+"""CPU backends: their ops are not captured."""
 
 Numbers = dict[int, tuple[int, int]]
 """Number of the last collective and of the last message, by group."""
 
 
 class GraphCaptures:
-    """Compares the groups before and after each capture, until one had ops in it."""
+    """Compares the groups before and after each capture, until a capture had ops in it."""
 
     def __init__(self) -> None:
         self.sign = ""
@@ -42,26 +42,26 @@ class GraphCaptures:
 
     @property
     def active(self) -> bool:
-        """Whether any thread is capturing."""
+        """Whether any thread is capturing now."""
         return bool(self._active)
 
     def begins(self, graph: object) -> None:
-        """A capture into this graph is about to begin. Never raises."""
-        with suppress(TypeError):  # no class of torch's refuses a weak reference
+        """Handles a capture into this graph that is about to begin. Never raises."""
+        with suppress(TypeError):  # no torch class refuses a weak reference
             self._active.add(graph)
 
     def over(self, graph: object) -> None:
-        """The capture into this graph is over, with or without an error. Never raises."""
+        """Handles the end of a capture into this graph, with or without an error. Never raises."""
         with suppress(TypeError):
             self._active.discard(graph)
 
     def began(self, graph: object, groups: Iterable[RecordedGroup]) -> None:
-        """A capture into this graph began."""
+        """Handles a capture into this graph that began."""
         if not self.sign:
             self._open[id(graph)] = {group.id: (group.number, group.p2p) for group in groups}
 
     def ended(self, graph: object, groups: Iterable[RecordedGroup]) -> None:
-        """The capture into this graph ended without an error."""
+        """Handles a capture into this graph that ended without an error."""
         before = self._open.pop(id(graph), None)
         if before is None or self.sign:
             return
@@ -74,7 +74,7 @@ class GraphCaptures:
                 return
 
     def clear(self) -> None:
-        """Forgets everything, in a forked child: a graph does not outlive a fork."""
+        """Forgets everything, in a forked child: graphs do not outlive a fork."""
         self.sign = ""
         self._open.clear()
         self._active.clear()
@@ -86,10 +86,10 @@ captures: Final = GraphCaptures()
 def watch_captures(
     module: ModuleType, began: Callable[[Any], None], ended: Callable[[Any], None]
 ) -> None:
-    """Wraps both ends of a capture in `torch.cuda.graphs`, where it has them.
+    """Wraps both ends of a capture in `torch.cuda.graphs`, if it has them.
 
     Args:
-        module: that module, which is imported with every torch, also without CUDA.
+        module: that module, which every torch imports, even without CUDA.
         began: called with the graph once its capture has begun. Must not raise.
         ended: called with the graph once its capture has ended well. Must not raise.
     """

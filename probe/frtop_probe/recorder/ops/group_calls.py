@@ -1,6 +1,6 @@
 """Wraps the functions that create and destroy process groups.
 
-They are recorded as pseudo-ops: a rank that hangs in a rendezvous or never calls `new_group`
+The calls are recorded as pseudo-ops: a rank that hangs in a rendezvous or never calls `new_group`
 has no op yet, but the pseudo-op shows which call it is in and since when.
 """
 
@@ -22,13 +22,13 @@ REGISTER: Final = "_register_process_group"
 
 
 class GroupListener(Protocol):
-    """Is called about groups. None of these methods may raise."""
+    """Receives events about groups. No method may raise."""
 
     def init_called(self, arguments: dict[str, Any]) -> None:
         """`init_process_group` was called; the recorder may start now."""
 
     def call_began(self, kind: str, arguments: dict[str, Any]) -> int:
-        """A call began; returns a token for its pseudo-op, 0 for none."""
+        """A call began; returns a token for its pseudo-op, 0 if it has none."""
 
     def call_ended(self, kind: str, token: int, failed: bool) -> None:
         """The call with this token ended."""
@@ -95,7 +95,7 @@ def _wrapped(
 
 
 def participants(name: str, arguments: dict[str, Any], c10d: Any) -> str:
-    """Returns which ranks must make this call before it returns, folded; "" where unknown.
+    """Returns which ranks must make this call before it returns, folded; "" if unknown.
 
     The whole world must call `new_group`, unless `use_local_synchronization` limits it to the
     members; all members of the parent must call `split_group`.
@@ -113,7 +113,7 @@ def participants(name: str, arguments: dict[str, Any], c10d: Any) -> str:
         if raised_by_signal_handler(error):
             raise
         return ""  # the call itself will raise
-    # An iterator is left for the call to consume.
+    # Does not touch an iterator: the call must consume it.
     known = isinstance(ranks, (list, tuple, range)) and all(type(rank) is int for rank in ranks)
     return fold(ranks) if known else ""
 

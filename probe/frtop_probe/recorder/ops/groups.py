@@ -1,7 +1,7 @@
 """Process groups as this rank knows them: number, members, and whether counting is exact.
 
-Counting is exact if the recorder saw the group before its first op; then ranks can be
-compared by their numbers. After a later start, or a `stop()`, numbers are relative.
+Counting is exact if the recorder saw the group before its first op; then numbers can be compared
+between ranks. After a later start, or a `stop()`, numbers are relative.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from frtop_probe.ring.layout import Side
 from frtop_probe.ring.rank_ranges import fold
 
 MAX_CHANNELS: Final = 4096
-"""Bounds memory where a program gives each message its own tag."""
+"""Bounds memory if a program gives each message its own tag."""
 Channel = tuple[str, int, int]
 """Messages that are counted together: name of the op, party as in a slot, tag."""
 
@@ -60,7 +60,7 @@ class RecordedGroup:
         return count() % layout.MESSAGES + 1
 
     def lose_count(self, channel: Channel) -> None:
-        """Stops counting, after a message that was counted and never issued."""
+        """Stops counting, after a message was counted but never issued."""
         self.channels[channel] = None
 
 
@@ -81,7 +81,7 @@ class GroupTable:
         """By `id()` of the process group; an entry is removed with its group, so no id is stale."""
 
     def register(self, name: str, process_group: Any) -> RecordedGroup:
-        """Adds a group that has had no op yet, so its numbers are exact."""
+        """Adds a group without any op yet, so its numbers are exact."""
         with self._lock:
             group = RecordedGroup(next(self._ids), name, exact=True)
             self._track(process_group, group)
@@ -118,7 +118,7 @@ class GroupTable:
         known[key] = group
 
     def describe(self, group: RecordedGroup, process_group: Any) -> None:
-        """Writes the group to the side table once its members are known, after its creation."""
+        """Writes the group to the side table once its members are known after its creation."""
         with self._lock:
             if group.described:
                 return
@@ -150,7 +150,7 @@ class GroupTable:
                 self.describe(group, process_group)
 
     def note_device(self, number: int, blind: str, error: str) -> None:
-        """Records why ops of a group cannot be followed on the device, or its backend's error."""
+        """Records why a group's ops cannot be tracked on the device, or the backend's error."""
         with self._lock:
             for group in list(self.known.values()):
                 if group.id == number:
@@ -158,9 +158,9 @@ class GroupTable:
                     self._ring.write_entry(Side.GROUP, group.id, group.text)
 
     def mark_inexact(self) -> None:
-        """Marks all groups as not comparable by number, after ops were missed."""
+        """Marks all groups as not comparable by number, because ops were missed."""
         with self._lock:
-            for group in list(self.known.values()):  # a group may be dropped meanwhile
+            for group in list(self.known.values()):  # a group may be dropped during this
                 if group.exact:
                     group.exact = False
                     group.text = {**group.text, "exact": False}
@@ -168,7 +168,7 @@ class GroupTable:
                         self._ring.write_entry(Side.GROUP, group.id, group.text)
 
     def end(self, process_group: Any | None) -> list[RecordedGroup]:
-        """Marks a group (None: all groups) as destroyed, and returns those marked."""
+        """Marks a group (None: all groups) as destroyed; returns the groups marked."""
         with self._lock:
             if process_group is None:
                 ended = list(self.known.values())
@@ -186,7 +186,7 @@ class GroupTable:
             return ended
 
     def copy_last_ops(self) -> None:
-        """Copies the slot of each group's last op into its row, before newer ops overwrite it."""
+        """Copies the slot of each group's last op into its row before newer ops overwrite it."""
         ring, shape = self._ring, self._ring.shape
         for group in list(self.known.values()):
             sequence = group.last

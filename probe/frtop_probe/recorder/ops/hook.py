@@ -1,9 +1,9 @@
 """The dispatcher kernels, which run at every collective. Budget: 12 µs over the bare op.
 
-This is the only hot path in the project, so each op has one closure with everything bound; hence
-the length of `_kernel`, which writes the ring's slot itself. Three guarantees hold in every case:
-the op is passed on exactly once, its exception passes unchanged, and an exception of the recorder
-never reaches the program.
+This is the only hot path in the project, so each op has one closure with everything bound. That is
+why `_kernel`, which writes the ring's slot itself, is long. Three guarantees hold in every case:
+the op is passed on exactly once, its exception passes unchanged, and the recorder's own exceptions
+never reach the program.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ EXPECTING: Final = 2
 
 
 FindIssuer = Callable[[int, int, Any, Sequence[Any]], int]
-"""Takes the ident of the thread, the site, the process group and the arguments of an op; returns
-its issuer as in a slot."""
+"""Takes the thread's ident, the site, the process group and the op's arguments; returns the op's
+issuer as in a slot."""
 
 
 class TorchTooOldError(Exception):
@@ -54,7 +54,7 @@ class TorchTooOldError(Exception):
 
 
 class KernelContext(Protocol):
-    """What the kernels share. `enabled[0]` is `OFF`, `ON` or `EXPECTING`."""
+    """Shared by the kernels. `enabled[0]` is `OFF`, `ON` or `EXPECTING`."""
 
     ring: OwnRing
     groups: GroupTable
@@ -95,7 +95,7 @@ class Hook:
     def remove(self) -> None:
         """Removes the kernels. Only for a forked child that starts its own recorder.
 
-        Repeated removal while threads issue ops crashes.
+        Removing them repeatedly while threads issue ops crashes.
         """
         self._library._destroy()  # noqa: SLF001
         self._waits.remove()
@@ -140,8 +140,7 @@ def hide_from_dynamo(torch: Any, function: Callable[..., Any], *, callees: bool 
     """Makes Dynamo skip a function, which it would otherwise trace at a graph break.
 
     Applies to the code object, costs nothing later, and does not import the compiler.
-
-    `callees`: also skips what it calls; not for a function that calls the program's own code.
+    `callees` also skips the functions it calls; not for a function that calls the program's code.
     """
     try:
         frames = torch._C._dynamo.eval_frame  # noqa: SLF001
@@ -149,7 +148,7 @@ def hide_from_dynamo(torch: Any, function: Callable[..., Any], *, callees: bool 
         below = skip if callees else frames._FrameAction.DEFAULT  # noqa: SLF001
         strategy = frames._FrameExecStrategy(skip, below)  # noqa: SLF001
         frames.set_code_exec_strategy(function.__code__, strategy)
-    except AttributeError:  # other versions of torch: more warnings, but no wrong results
+    except AttributeError:  # other torch versions: more warnings, but no wrong results
         return
 
 
@@ -171,7 +170,7 @@ def _kernel(  # noqa: C901, PLR0915
     known, write = signatures.writer_of(operation, varying)
     floor, find_site = signatures.floor, core.sites.finder()
     known_groups, adopt = core.groups.known, core.groups.adopt
-    mark_inexact = core.groups.mark_inexact  # the number may go to an op that is never issued
+    mark_inexact = core.groups.mark_inexact  # the number may belong to an op that is never issued
     pending, finish = core.pending.open, core.pending.finish
     handles, silent_handles = core.pending.handles, core.pending.silent_handles
     device_handles, last_sync = core.pending.device_handles, core.pending.last_sync
@@ -244,7 +243,7 @@ def _kernel(  # noqa: C901, PLR0915
             )  # fmt: skip
             flags = message = 0
             if p2p:
-                # NCCL has no tags: its messages come in the order in which they were sent.
+                # NCCL has no tags: its messages arrive in the order in which they were sent.
                 channel = name, party, args[at_tag] if on_cpu else 0
                 message = group.next_message(channel)
                 flags = p2p_flag | (sync_flag if caller_waits(caller) else 0)
@@ -304,7 +303,7 @@ def _kernel(  # noqa: C901, PLR0915
                     _call_quietly(finish, failed, now, True)
                 _call_quietly(mark_inexact)
                 raise
-            sequence = 0  # an exception of ours must not reach training code
+            sequence = 0  # our own exceptions must not reach training code
             fail(error)
         try:
             result = redispatch(keyset & below, *args)

@@ -20,7 +20,7 @@ KINDS: Final = {
     "alltoall_": "all_to_all",
     "alltoall_base_": "all_to_all_single",
 }
-"""Names as users write them, where they differ from the op's name without underscores."""
+"""Names as users write them, if they differ from the op's name without underscores."""
 
 P2P: Final = frozenset({"send", "recv_", "recv_any_source_"})
 UNSIGNALLED: Final = P2P | {
@@ -28,15 +28,15 @@ UNSIGNALLED: Final = P2P | {
     "reduce_scatter_",
     "reduce_scatter_tensor_coalesced_",
 }
-"""Ops whose handles on gloo do not report completion: those of p2p only after the program has
-waited for them, those of reduce_scatter never."""
+"""Ops whose handles do not report completion in time on gloo: those of p2p do so only after the
+program has waited for them, those of reduce_scatter never."""
 BARRIERS: Final = frozenset({"barrier", "monitored_barrier_"})
 """Ops whose tensor is a dummy that only selects the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorArgument:
-    """An argument with tensors. `depth`: 0 for a tensor, 1 for a list, 2 for a list of lists."""
+    """An argument with tensors. `depth` is 0 for a tensor, 1 for a list, 2 for a list of lists."""
 
     position: int
     depth: int
@@ -45,7 +45,7 @@ class TensorArgument:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Positions of an op's arguments; -1 for arguments that the op does not have."""
+    """Positions of an op's arguments; -1 if the op does not have the argument."""
 
     name: str
     kind: str

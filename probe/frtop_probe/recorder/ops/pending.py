@@ -1,10 +1,10 @@
-"""Ops that were issued and are not complete, with the `Work` handles that report completion.
+"""Issued ops that are not complete, with the `Work` handles that report completion.
 
 The call of `Work.wait` shows when a thread began to wait for an op, and its return when the op was
 complete (see `waits`). That is exact. But perhaps nobody waits, or only C++ does; and a `Work`
-keeps its tensors alive, also after completion. So each hook tests two handles (in turn, because one
-that never completes must not block those after it), the end of a phase tests 32, the recorder's
-thread tests all, and completed handles are dropped at once. An op that is found in this way ended
+keeps its tensors alive, even after completion. So each hook tests two handles (in turn, because a
+handle that never completes must not block later ones), the end of a phase tests 32, the recorder's
+thread tests all, and completed handles are dropped at once. An op found complete in this way ended
 then or earlier, and is marked `Flag.LATE`.
 
 Some handles never report completion. They are held weakly as soon as the caller has them: the
@@ -12,7 +12,7 @@ caller has the same Python object, so once that is gone, no caller waits.
 
 Each step is one atomic operation on a dict or deque, because a lock would cost more than all
 the rest. A signal handler may raise between any two steps. So an op is first recorded as
-complete, then removed from `open`, and last its handle is dropped; repeating a step is harmless.
+complete, then removed from `open`, and its handle is dropped last; repeating a step is harmless.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from frtop_probe.ring.layout import Flag, StatusCell
 HANDED_OVER_NS: Final = 100_000_000
 """Time in ns after which the caller has received the handle that a call returned."""
 SUSPICIOUS_NS: Final = 10_000_000
-"""Ops that took longer are tested for failure: the test costs two microseconds, and gloo notices
-a broken connection only after a while."""
+"""Ops that took longer are tested for failure: the test costs 2 µs, and gloo notices a broken
+connection only after a while."""
 TESTED: Final = 32
-"""Handles among which the hook tests: finding the n-th one takes n steps."""
+"""The hook tests only among this many handles: finding the n-th one takes n steps."""
 MAX_HANDLES: Final = 4096
-"""Most handles that are held: some backends never report completion."""
+"""Most handles held: some backends never report completion."""
 MAX_DEVICE_OPS: Final = 256
 """Ops on devices whose tensors are stored: the newest ones, complete or not."""
 
@@ -48,7 +48,7 @@ Entry = tuple[Any, int, int, int, int, int, Any, "Operation | None"]
 """A handle, and its op's sequence number, issue time in ns, site, group, whether the call itself
 waits, its tensors (see `tensor_refs`), and its `Operation`."""
 ToWeaken = tuple[Entry, int, int]
-"""An entry to be held weakly, when its call returned in ns, and the ident of its thread."""
+"""An entry to hold weakly, when its call returned in ns, and the ident of its thread."""
 
 
 class PendingOps:
@@ -57,18 +57,19 @@ class PendingOps:
     def __init__(self, ring: OwnRing) -> None:
         self.ring = ring
         self.open: dict[int, int] = {}
-        """Group by sequence number, including ops whose call has not returned yet."""
+        """Group by sequence number, including ops whose calls have not returned yet."""
         self.handles: dict[int, Entry] = {}
-        """Ops whose handle reports completion, by its `id()`; the entry keeps the handle alive."""
+        """Ops whose handles report completion, by `id()`; the entry keeps the handle alive."""
         self.silent_handles: dict[int, Entry] = {}
-        """Ops whose handle does not. Once the handle is held weakly, the entry has none, and goes
+        """Ops whose handles do not. Once the handle is held weakly, the entry has none, and ends
         with it."""
         self.last_sync: dict[int, int] = {}
-        """By thread: its last op whose call waits."""
+        """The last op whose call waits, by thread."""
         self.to_weaken: deque[ToWeaken] = deque()
         self.device_handles: dict[int, tuple[Any, int, int]] = {}
         """By thread: the handle of an op on a device whose caller is about to wait for it, the
-        op's sequence number, and when the call returned. It is dropped when the wait begins."""
+        op's sequence number, and when the call returned. The handle is dropped when the wait
+        begins."""
         self.device_ops: deque[tuple[int, Operation, Any]] = deque(maxlen=MAX_DEVICE_OPS)
         """Ops on devices, complete or not, with weak references to their tensors."""
         self._only_waited: set[int] = set()
@@ -79,7 +80,7 @@ class PendingOps:
         self.finish = self._finisher()
 
     def prober(self) -> Callable[[int], None]:
-        """Returns a function of the time that tests two of the oldest handles, each in its turn."""
+        """Returns a function of the time that tests two of the oldest handles, each in turn."""
         handles, finish, pick = self.handles, self.finish, itertools.islice
         turn = itertools.count().__next__
 
@@ -88,7 +89,7 @@ class PendingOps:
                 try:
                     entry = next(pick(handles.values(), turn() % min(len(handles), TESTED), None))
                 except (RuntimeError, StopIteration, ZeroDivisionError):
-                    return  # none is left, or another thread took or added one
+                    return  # none left, or another thread took or added one
                 if entry[0].is_completed():
                     finish(entry, now, late=True)
 
@@ -97,7 +98,7 @@ class PendingOps:
     def test_oldest(self) -> None:
         """Tests the oldest handles when a phase ends or an optimizer's step begins.
 
-        Ops that C++ waited for (the reducer of DDP) are complete at that point. The next hook may
+        Ops that C++ waited for (in DDP's reducer) are complete at that point. The next hook may
         come only after a fetch and a forward, and until then they would seem to be pending.
         """
         handles = self.handles
@@ -124,13 +125,13 @@ class PendingOps:
         identity = id
 
         def finish(entry: Entry, now: int, failed: bool | None = None, late: bool = False) -> None:
-            """Records that an op is complete; without a handle: that its call has returned.
+            """Records that an op is complete; without a handle, that its call has returned.
 
             Args:
-                entry: of the op.
+                entry: the op's entry.
                 now: when it was complete.
-                failed: whether it failed; None: ask its handle if it took suspiciously long.
-                late: whether it may have been complete before.
+                failed: whether it failed; if None, asks its handle if it took suspiciously long.
+                late: whether it may have completed earlier.
             """
             work, sequence, issued, site, _, _, _, _ = entry
             if sequence in is_open:
@@ -157,14 +158,14 @@ class PendingOps:
     # -- waits that are seen
 
     def wait_ended(self, entry: Entry, work: Any, now: int, failed: bool, late: bool) -> None:
-        """Completes an op for which a thread has waited.
+        """Completes an op that a thread waited for.
 
         Args:
             entry: as found before the wait.
             work: its handle.
             now: when the wait ended.
-            failed: whether the wait raised. If the op is still not complete, it goes on.
-            late: whether the op may have been complete before.
+            failed: whether the wait raised. If the op is still incomplete, it stays pending.
+            late: whether the op may have completed earlier.
         """
         if failed and not work.is_completed():
             self.set_wait(entry[1], -now)
@@ -174,7 +175,7 @@ class PendingOps:
             self.forget_silent(entry[1])
 
     def returned(self, sequence: int, now: int) -> None:
-        """Completes an op whose wait was not seen: the thread issues another op."""
+        """Completes an op whose wait was not seen, because the thread issues another op."""
         silent = list(self.silent_handles.items())
         for entry in (*list(self.handles.values()), *(entry for _, entry in silent)):
             if entry[1] == sequence:
@@ -208,7 +209,7 @@ class PendingOps:
             self.overflow.retire(sequence)
 
     def set_wait(self, sequence: int, value: int) -> None:
-        """Writes the time of a wait, as `layout.SLOT` has it."""
+        """Writes the time of a wait, in the form of `layout.SLOT`."""
         words, shape = self.ring.words, self.ring.shape
         at = self.ring.slot_at(sequence)
         if words[at // 8] == sequence:
@@ -241,8 +242,8 @@ class PendingOps:
     def weaken(self, thread: int, now: int) -> None:
         """Weakens references to handles that their callers must have received.
 
-        That holds for all earlier calls of a thread that is in the hook again, and after
-        `HANDED_OVER_NS` for other calls. Before that we may hold the only reference.
+        That holds for all earlier calls of a thread that is in the hook again, and for other calls
+        after `HANDED_OVER_NS`. Before that we may hold the only reference.
         """
         for _ in range(len(self.to_weaken)):
             try:
@@ -269,7 +270,7 @@ class PendingOps:
             if weak.pop(sequence, None) is None:
                 return
             if sync:
-                self.finish(rest, time.monotonic_ns(), late=True)  # the call that waited returned
+                self.finish(rest, time.monotonic_ns(), late=True)  # the waiting call returned
             else:
                 self.untrack(sequence, time.monotonic_ns())
 
@@ -294,7 +295,7 @@ class PendingOps:
         }
 
     def is_complete(self, sequence: int) -> bool:
-        """Returns whether an op is known to be complete; false also where that is unknown."""
+        """Returns whether an op is known to be complete; also false if that is unknown."""
         ring = self.ring
         at = ring.slot_at(sequence)
         known = ring.words[at // 8] == sequence
@@ -312,8 +313,8 @@ class PendingOps:
         """Marks an op's completion as unknown.
 
         Args:
-            sequence: of the op.
-            ended_ns: when its handle was dropped, after which no caller waits; 0 for no drop.
+            sequence: the op's sequence number.
+            ended_ns: when its handle was dropped, after which no caller waits; 0 if it was not.
         """
         if sequence not in self.open:
             return
@@ -327,7 +328,7 @@ class PendingOps:
             self.overflow.retire(sequence)
 
     def release(self, group: int | None = None) -> None:
-        """Drops the handles of a group that is being destroyed; None: of all groups."""
+        """Drops the handles of a group that is being destroyed; None means all groups."""
         self.reap()
         for key, entry in list(self.handles.items()):
             if group in (None, entry[4]):
@@ -352,7 +353,7 @@ def _drop(queue: deque[ToWeaken], one: ToWeaken) -> None:
 
 
 def _failed(work: Any) -> bool:
-    """Returns whether a complete op has failed. `Work.exception()` knows it, but warns."""
+    """Returns whether a complete op failed. `Work.exception()` knows, but warns."""
     try:
         future = work.get_future()
     except RuntimeError:  # not every handle has one
@@ -368,7 +369,7 @@ class Overflow:
     """Copies of old pending ops, in a section of the ring that newer ops do not overwrite.
 
     As in `PendingOps`, a signal handler may raise between any two steps; repeating one is harmless.
-    `pending` has the pending ops by sequence number; an op for which there is no room is removed.
+    `pending` has the pending ops by sequence number; ops without room here are removed from it.
     """
 
     def __init__(self, ring: OwnRing, pending: dict[int, int]) -> None:
@@ -383,7 +384,7 @@ class Overflow:
         """Copies old pending ops, and updates `OLDEST`."""
         ring = self._ring
         if self._spilling.locked():
-            return  # another thread does it, or a signal handler interrupted this one
+            return  # another thread does this, or a signal handler interrupted it
         with self._spilling:
             head = ring.cells[StatusCell.HEAD]
             horizon = head - ring.shape.slots // 2

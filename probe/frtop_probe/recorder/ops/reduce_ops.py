@@ -1,4 +1,4 @@
-"""Reads reduce ops from torch's objects, outside the hook, where that would be too slow."""
+"""Reads reduce ops from torch's objects; in the hook that would be too slow."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 
 MAX_DECODED: Final = 4096
-"""Most reduce ops that wait for the next tick; older ones are dropped. So about 16,000 per second
+"""Most reduce ops waiting for the next tick; older ones are dropped. So about 16,000 per second
 are decoded, at 2.5 µs each with the GIL."""
 DECODING_S: Final = 0.05
-"""Longest decoding in one tick: each decoding gives up the GIL and may wait to get it back, and
+"""Longest decoding per tick: each decoding gives up the GIL and may wait to get it back, and
 the next heartbeat must not be late."""
 PREMUL: Final = 9
-"""Torch numbers reduce ops from 0 (sum) to 8 (premul_sum), a slot from 1."""
+"""Torch numbers reduce ops from 0 (sum) to 8 (premul_sum); a slot numbers them from 1."""
 UNTOLD: Final = "reduce ops are unknown: this torch does not show them"
 
 
@@ -34,14 +34,14 @@ class ReduceOps:
         self._note = note
 
     def decode(self) -> None:
-        """Writes them into the slots of their ops, oldest first."""
+        """Writes the reduce ops into the slots of their ops, oldest first."""
         ring = self._ring
         words = ring.words
         deadline = time.monotonic() + DECODING_S
         while self.raw and time.monotonic() < deadline:
             try:
                 sequence, reduce = self.raw.popleft()
-            except IndexError:  # `stop` has cleared them
+            except IndexError:  # `stop` cleared them
                 return
             tell = getattr(reduce, "op", None)
             number = 0 if tell is None else int(tell()) + 1

@@ -1,9 +1,9 @@
 """Writes what ops do: each form once, sizes as often as needed.
 
-A *form* is kind, dtypes and devices: a program has few. Each is written once, into the side table.
-Shapes, splits and tags go into the ring's sizes, and are written again before others overwrite
-them. So a program whose shapes never vary writes them once, and one whose splits are new at every
-op pays a few microseconds for each and no memory.
+A *form* is kind, dtypes and devices. A program has few forms; each is written once, into the side
+table. Shapes, splits and tags go into the ring's sizes, and are written again before others
+overwrite them. So a program with constant shapes writes them once; a program with new splits at
+every op pays a few microseconds for each, and no memory.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ KeyFunction = Callable[[Sequence[Any]], tuple[Key, bool]]
 """Takes an op's arguments; returns a hashable key of its form and sizes, and whether its tensors
 are on the CPU."""
 Written = tuple[int, int, float]
-"""Form id, position of the sizes (0: none), and the highest `floor` at which new ops may still use
-these sizes."""
+"""Form id, position of the sizes (0 if none), and the highest `floor` at which new ops may still
+use these sizes."""
 
 MAX_KEYS: Final = 1024
-"""Most keys that are kept per op."""
+"""Most keys kept per op."""
 MAX_SPLITS: Final = 4096
-"""Most splits in the keys that are kept per op: some 0.5 MB."""
+"""Most splits in the keys kept per op: about 0.5 MB."""
 MIN_KEYS: Final = 8
 TRIED: Final = 8
 """If this many keys with splits in a row are new, the next ops go without a key."""
 UNTRIED: Final = 120
-"""How many ops with splits then go without a key. Where splits vary at every op, a key costs more
+"""How many ops with splits then go without a key. If splits vary at every op, a key costs more
 than it saves: two numbers per rank are hashed, compared and stored."""
 UNKEYED: Final = ()
-"""The key of an op whose sizes are written in any case. It is never known."""
+"""The key of an op whose sizes are always written. It is never known."""
 _TRIES: Final = 3
-"""After this many interferences of other threads, an op stays without sizes."""
+"""After other threads have interfered this often, an op stays without sizes."""
 
 
 class NothingToCommunicate(Exception):
@@ -48,7 +48,7 @@ class NothingToCommunicate(Exception):
 
 
 class Splits:
-    """Decides whether keys with splits are worth their cost: not where all of them are new.
+    """Decides whether keys with splits are worth their cost: not if all of them are new.
 
     Two threads may miscount, which is harmless.
     """
@@ -60,7 +60,7 @@ class Splits:
         """How many of the next ops go without a key."""
         self.tried = 0
         self.written = 0
-        """How many of those that were tried had to be written."""
+        """How many of the tried keys had to be written."""
 
 
 def key_function(operation: Operation, varying: Splits | None = None) -> KeyFunction:
@@ -68,7 +68,7 @@ def key_function(operation: Operation, varying: Splits | None = None) -> KeyFunc
 
     Args:
         operation: the op.
-        varying: counts keys with splits, together with the function that writes what is new.
+        varying: counts keys with splits, together with the function that writes new keys.
     """
     base = _of_tensors(operation)
     if operation.in_splits >= 0:
@@ -193,7 +193,7 @@ def flat(value: Any, depth: int) -> Iterator[Any]:
 
 
 def encoder(operation: Operation) -> Callable[[Sequence[Any]], tuple[Key, list[int]]]:
-    """Returns the cheapest function that does what `encode` does for this op."""
+    """Returns the cheapest function that is equivalent to `encode` for this op."""
     tensors, tag, splits = operation.tensors, operation.tag, operation.in_splits
     usual = operation.barrier or tag >= 0
     if not usual and splits < 0 and [one.depth for one in tensors] == [1]:
@@ -294,11 +294,11 @@ class SignatureTable:
     ) -> tuple[dict[Key, Written], Callable[[Key, Sequence[Any]], Written]]:
         """Returns what has been written for an op, by key, and a function that writes a new key.
 
-        Two threads may number one form twice. A lock would cost more, and a signal handler that
-        raises would leave it locked.
+        Two threads may number one form twice. A lock would cost more, and a raising signal handler
+        would leave it locked.
         """
         known: dict[Key, Written] = {}
-        oldest: deque[Key] = deque()  # the first key of a dict is slow to find once many have gone
+        oldest: deque[Key] = deque()  # a dict finds its first key slowly once many are gone
         forms: dict[Key, int] = {}
         encoded, write_sizes = encoder(operation), self._write_sizes
         splits_at, counted = operation.in_splits, varying or Splits()
@@ -343,7 +343,7 @@ class SignatureTable:
     def _sizes_writer(self) -> Callable[[list[int]], int]:
         """Returns a function that writes a record.
 
-        It returns the record's position, 0 if it is too long or threads interfere.
+        That function returns the record's position, or 0 if it is too long or threads interfere.
         """
         data, shape, floor, half = self._ring.map, self._ring.shape, self.floor, self._half
         numbers, chunks, at = self._chunks, shape.chunks, shape.sizes_offset

@@ -1,8 +1,8 @@
 """References to the tensors of an op, held beside its handle until the op is complete.
 
-They are strong only while the handle holds the tensors anyway, so that no tensor lives longer than
-without the recorder. Only the arguments with tensors are held, unchanged:
-the hook neither looks at them nor holds the process group.
+They are strong only while the handle holds the tensors anyway, so no tensor lives longer than
+without the recorder. Only the arguments with tensors are held, unchanged: the hook neither looks
+at them nor holds the process group.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class TensorRef:
     def tensor(self) -> Any | None:
         """Returns the tensor, which the caller must drop soon; None if the program dropped it."""
         found = self.reference()
-        # If C++ owns the Python object, a reference taken out of a weak one must be
-        # registered (see torch.utils.weak.TensorWeakRef).
+        # If C++ owns the Python object, a reference taken from a weak one must be registered (see
+        # torch.utils.weak.TensorWeakRef).
         fix = getattr(found, "_fix_weakref", None)
         if fix is not None:
             fix()
@@ -51,7 +51,7 @@ def tensor_getter(operation: Operation) -> Callable[[Sequence[Any]], Any]:
 
 
 def weak_refs(arguments: Any) -> Any:
-    """Replaces the tensors in arguments by weak references."""
+    """Replaces the tensors in arguments with weak references."""
     if not isinstance(arguments, (list, tuple)):
         return arguments if arguments is None else weakref.ref(arguments)
     try:
@@ -61,7 +61,7 @@ def weak_refs(arguments: Any) -> Any:
 
 
 def unpack(sequence: int, operation: Operation, picked: Any) -> OpTensorRefs:
-    """Returns the tensors of what `tensor_getter` or `weak_refs` returned, one by one.
+    """Returns one by one the tensors in a result of `tensor_getter` or `weak_refs`.
 
     A barrier has none: its tensor is a dummy.
     """

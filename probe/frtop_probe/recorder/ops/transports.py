@@ -1,8 +1,8 @@
-"""Which transports past c10d this process has at hand, as the recorder's thread sees them.
+"""Which transports beyond c10d this process can use, as seen by the recorder's thread.
 
 A look-up in `sys.modules` takes a microsecond and blocks nobody. Reading `/proc/self/maps` would
-wait for a driver call that holds the memory's lock, and delay the heartbeat. So a library that C++
-loads without a Python module is not found here.
+wait for a driver call that holds the memory's lock, and delay the heartbeat. So libraries that C++
+loads without a Python module are not found here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frtop_probe.transports import (
 )
 
 AGAIN_S: Final = 1.0
-"""Pause between two looks of about 20 us: engines load these modules while they start."""
+"""Pause between two looks of about 20 us each: engines load these modules while they start."""
 
 
 class TransportWatch:
@@ -32,7 +32,7 @@ class TransportWatch:
         self._next = 0.0
 
     def changed(self) -> tuple[tuple[str, str], ...] | None:
-        """Name and sign of each transport, if they differ from those of the last call."""
+        """Returns name and sign of each transport, if they differ from those of the last call."""
         now = time.monotonic()
         if now < self._next:
             return None
@@ -45,14 +45,14 @@ class TransportWatch:
 
 
 def loaded() -> tuple[tuple[str, str], ...]:
-    """Name and sign of each transport that this process has at hand. Imports nothing.
+    """Returns name and sign of each transport that this process can use. Imports nothing.
 
-    Replays of CUDA graphs with ops of c10d count as one: nobody observes them either.
+    Replays of CUDA graphs with c10d ops count as one transport: nobody observes them either.
     """
     modules = sys.modules
     found = [(name, module_sign(module)) for module, name in MODULES.items() if module in modules]
     for (module, variable), name in VARIABLES.items():
-        # Only a plain dict is read, so that no code of the program runs.
+        # Reads only a plain dict, so that no code of the program runs.
         namespace = getattr(modules.get(module), "__dict__", None)
         value = namespace.get(variable) if type(namespace) is dict else None
         if type(value) is dict and value:

@@ -12,11 +12,11 @@ from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 
 MAX_STORED: Final = 1024
-"""Waits that are stored until the next heartbeat; a power of two. The list has this length from the
-start: growing at an op would take memory between the program's tensors and fragment malloc."""
+"""Waits stored until the next heartbeat; a power of two. The list has this length from the start:
+growing it at an op would take memory between the program's tensors and fragment malloc."""
 
 Measured = tuple[int, int, bool]
-"""A site, a wait in ns, and whether it is exact; otherwise the wait was at most this long."""
+"""A site, a wait in ns, and whether it is exact; if not, the wait was at most this long."""
 
 
 class UsualWaits:
@@ -24,14 +24,14 @@ class UsualWaits:
 
     def __init__(self, ring: OwnRing) -> None:
         self.measured: list[Measured | None] = [None] * MAX_STORED
-        """By the last bits of the op's sequence number: whoever completes an op writes here."""
+        """By the last bits of the op's sequence number: code that completes an op writes here."""
         self._ring = ring
         self._smoothed: dict[int, tuple[int, int, bool]] = {}
 
     def update(self) -> None:
-        """Takes in what was measured since the last heartbeat: each new wait counts an eighth.
+        """Takes in the measurements since the last heartbeat: each new wait counts an eighth.
 
-        Upper bounds count only until there is an exact one.
+        Upper bounds count only until there is an exact measurement.
         """
         ring = self._ring
         touched = set()

@@ -1,7 +1,7 @@
-"""Wraps `Work.wait`, so that the begin of a wait and the end of its op are known exactly.
+"""Wraps `Work.wait` to know exactly when a wait begins and when its op ends.
 
 Torch's own functions call it for every synchronous op, and programs for asynchronous ones. Waits in
-C++ (the reducer of DDP, `wait_tensor` of functional collectives) do not come here.
+C++ (DDP's reducer, `wait_tensor` of functional collectives) do not pass here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXACT_NS: Final = 1_000_000
 class WaitHook:
     """The wrappers of `Work.wait`. They stay until the process ends, or `remove`.
 
-    A `wait` in Python is not wrapped: it calls that of its base class, or waits for no op.
+    A `wait` in Python is not wrapped: it calls its base class's, or waits for no op.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class WaitHook:
         enabled: list[int],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Installs the wrappers on `work`, torch's class of handles, and those derived from it.
+        """Installs the wrappers on `work`, torch's class of handles, and its subclasses.
 
-        The recorder is on while `enabled[0]` is not 0; `fail` takes an exception of ours.
+        The recorder is on while `enabled[0]` is not 0; `fail` takes our own exceptions.
         """
         self.wrapped: list[tuple[Any, Any, Any]] = []
         """Class, its own `wait`, our `wait`."""
@@ -51,22 +51,22 @@ class WaitHook:
                 self.wrapped.append((kind, own, ours))
 
     def remove(self) -> None:
-        """Restores the originals, unless somebody else has wrapped them, too."""
+        """Restores the originals, unless other code has wrapped them too."""
         for kind, own, ours in self.wrapped:
             if kind.__dict__.get("wait") is ours:
                 kind.wait = own
 
 
 def _is_over(work: Any) -> bool:
-    """Whether an op is complete; false where a handle of the program raises."""
+    """Whether an op is complete; false if the program's handle raises."""
     try:
         return bool(work.is_completed())
-    except Exception:  # noqa: BLE001 - it is the program's to raise, in its own call
+    except Exception:  # noqa: BLE001 - the program raises it in its own call
         return False
 
 
 def _classes(kind: Any) -> list[Any]:
-    """Returns a class and all derived ones; some classes in C++ have their own `wait`."""
+    """Returns a class and all its subclasses; some C++ classes have their own `wait`."""
     return [kind, *(each for derived in kind.__subclasses__() for each in _classes(derived))]
 
 
@@ -139,14 +139,12 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
             finally:
                 try:
                     now = clock()
-                    if (
-                        silent
-                    ):  # it reports nothing, but a wait that takes no time waited for nothing
+                    if silent:  # it reports nothing, but a wait without duration waited for nothing
                         before = now - begun < EXACT_NS
                     late = before and now - entry[2] > EXACT_NS
                     if failed or late or overflow or sequence not in is_open:
                         ended(entry, self, begun if late else now, failed, late)
-                    else:  # `finish` without the steps that the usual op does not need
+                    else:  # `finish` without the steps that usual ops do not need
                         if words[at] == sequence:
                             words[at + done_word] = now
                         measured[sequence & newest] = entry[3], now - entry[2], True

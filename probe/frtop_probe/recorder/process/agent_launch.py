@@ -1,8 +1,8 @@
 """Starts this host's agent for our folder, without forking the rank.
 
-A fork would copy the page tables of a rank with a terabyte mapped, and run fork handlers of
-other libraries. Instead, `posix_spawn` starts a stub that closes inherited descriptors,
-leaves the session, detaches from its parent, and then becomes the agent.
+A fork would copy the page tables of a rank with a terabyte mapped, and run other libraries' fork
+handlers. Instead, `posix_spawn` starts a stub that closes inherited descriptors, leaves the
+session, detaches from its parent, and then becomes the agent.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PASSED: Final = frozenset(
 )
 PASSED_PREFIXES: Final = ("FRTOP_", "XDG_", "LC_")
 STUB_S: Final = 0.2
-"""The stub exits within milliseconds; one that does not is reaped later."""
+"""The stub exits within milliseconds; otherwise it is reaped later."""
 _unreaped: Final[list[int]] = []
 _attempts: Final[dict[AgentFiles, SpawnAttempt]] = {}
-"""Attempts of this process whose outcome is not known yet."""
+"""Attempts of this process whose outcome is still unknown."""
 _STUB: Final = """
 import os, sys
 os.closerange(3, 1 << 20)
@@ -55,12 +55,12 @@ os.execvp(sys.argv[2], sys.argv[2:])
 def ensure_agent(folder: Path, *arguments: str, at_once: bool = False) -> str:
     """Starts an agent for `folder` unless one is alive or was just started.
 
-    If that is impossible, the one rank of the host that tried reports it on stderr.
+    On failure, the one rank of the host that tried reports it on stderr.
 
     Args:
-        folder: the agent's.
-        arguments: appended to its command line.
-        at_once: ignores the pause after failed attempts, because a person waits.
+        folder: the agent's folder.
+        arguments: appended to the agent's command line.
+        at_once: whether to ignore the pause after failed attempts, because a person waits.
 
     Returns:
         "" on success, otherwise a message for the user: why no agent could be started.
@@ -71,7 +71,7 @@ def ensure_agent(folder: Path, *arguments: str, at_once: bool = False) -> str:
     try:
         files = AgentFiles.here(folder)
         if files.lives:
-            if files.card.exists():  # otherwise it waits for the key and may still give up
+            if files.card.exists():  # without a card it waits for the key and may give up
                 _attempts.pop(files, None)
             return ""
         with closing(SpawnLock(files)) as lock:
@@ -111,11 +111,11 @@ def _start(lock: SpawnLock, arguments: Sequence[str] = ()) -> str:
 
 
 def agent_environment(own: bool) -> dict[str, str]:
-    """Returns the part of the rank's environment that the agent gets.
+    """Returns the part of the rank's environment that is passed to the agent.
 
     Args:
-        own: the agent runs in the rank's interpreter, which may have found this package by a
-            path that a fresh interpreter lacks.
+        own: whether the agent runs in the rank's interpreter, which may have found this package
+            on a path that a fresh interpreter lacks.
     """
     passed = {
         name: value
@@ -154,8 +154,8 @@ def _spawn(python: str, files: AgentFiles, arguments: Sequence[str] = (), *, own
 def reap() -> bool:
     """Reaps stubs that have exited; returns whether none is left.
 
-    Never waits in the kernel: on a file system that hangs a stub may never exit, and a
-    missed heartbeat looks like a rank whose GIL is held.
+    Never waits in the kernel: on a hung file system a stub may never exit, and a missed
+    heartbeat looks like a rank whose GIL is held.
     """
     for pid in list(_unreaped):
         try:

@@ -1,6 +1,6 @@
 """Records the uncaught exception that ends a rank.
 
-The recorder chains to the interpreter's previous hooks. If the program replaces them later
+The recorder chains to the interpreter's previous hooks. If the program later replaces them
 without chaining, the recorder finds the exception at exit in `sys.last_exc`.
 """
 
@@ -98,7 +98,7 @@ def _text(value: BaseException) -> str:
 
 
 def _is_launcher(frame: FrameType) -> bool:
-    """Returns whether an outermost frame belongs to `python -m`, or to `-m frtop_probe`."""
+    """Returns whether an outermost frame belongs to `python -m` or to `-m frtop_probe`."""
     ours = frame.f_code.co_filename.startswith(PACKAGE_FOLDER)
     return ours or frame.f_globals.get("__name__") == "runpy"
 

@@ -28,7 +28,7 @@ _WITH_PASSWORD = re.compile(r"://[^/\s]*@")
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """What the side table records about a rank. -1 and "" while unknown."""
+    """What the side table records about a rank. Unknown fields are -1 or ""."""
 
     rank: int = -1
     local_rank: int = -1
@@ -68,7 +68,7 @@ class RankIdentity:
 
 
 def from_environment() -> RankIdentity:
-    """Returns what the launcher has set before the program runs."""
+    """Returns the values that the launcher sets before the program runs."""
     environment = os.environ
     return RankIdentity(
         rank=_number("RANK", -1),
@@ -115,7 +115,7 @@ def with_default_group(identity: RankIdentity, c10d: Any) -> RankIdentity:
 
 
 def _nonce(c10d: Any) -> str:
-    """Returns a random word that is the same on all ranks of this world: the first writer wins.
+    """Returns a random word, the same on all ranks of this world: the first writer wins.
 
     It costs one round trip to the store that all ranks have just used, and no collective.
     """
@@ -140,7 +140,7 @@ def _settings() -> tuple[tuple[str, str], ...]:
 
 
 def _program() -> str:
-    """Returns the name of the program; a framework's own worker has it in its process title."""
+    """Returns the program's name; a framework's own worker has it in its process title."""
     path = (getattr(sys, "argv", None) or [""])[0]
     is_module = getattr(sys.modules.get("__main__"), "__spec__", None) is not None
     installed = "" if is_module else installed_module(path)
@@ -171,7 +171,7 @@ def _cwd() -> str:
 
 
 def _absolute(path: str) -> str:
-    """Makes a path absolute, because the agent runs in another folder; "" (none) stays ""."""
+    """Makes a path absolute, because the agent runs in another folder; "" stays ""."""
     try:
         return str(Path(_cwd(), Path(path).expanduser())) if path else ""
     except RuntimeError:  # no such home

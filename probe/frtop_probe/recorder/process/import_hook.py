@@ -1,7 +1,7 @@
-"""Calls a function when the program has imported a module, without importing the module.
+"""Calls a function when the program has imported a module, without importing that module.
 
-`zero/sitecustomize.py` loads this file alone at every start of Python. Hence it imports
-only `sys`, and quotes annotations: importing `__future__` would add a fifth to the cost.
+`zero/sitecustomize.py` loads only this file, at every start of Python. So this file imports only
+`sys`, and quotes annotations: importing `__future__` would add a fifth to the cost.
 """
 
 import sys
@@ -48,7 +48,7 @@ class ImportHook:
             callback(module)
 
         try:
-            # On the instance, so that the loader keeps its type and all other attributes.
+            # On the instance, so the loader keeps its type and all other attributes.
             loader.exec_module = exec_module  # type: ignore[union-attr, method-assign]
         except AttributeError:
             return spec

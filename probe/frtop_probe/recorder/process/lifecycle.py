@@ -1,7 +1,7 @@
 """Starts and stops the recorder in this process: by hand, by wrapper, or not at all.
 
-All functions are idempotent and safe before torch is imported. Recording begins with the
-first process group, or with `start()` in a process that a launcher made a rank.
+All functions are idempotent and safe before torch is imported. Recording begins with the first
+process group, or with `start()` in a process that a launcher made a rank.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPTIMIZERS: Final = "torch.optim.optimizer"
 LOADERS: Final = "torch.utils.data.dataloader"
 Value = TypeVar("Value")
 FREE_THREADED: Final = (
-    "this Python is a free-threaded build ({version}t), for which the recorder is not made: "
+    "this Python is a free-threaded build ({version}t), which the recorder does not support: "
     "use the build with the GIL, python{version}"
 )
 
@@ -51,7 +51,7 @@ class Lifecycle:
     # -- called from outside
 
     def prepare(self, c10d: ModuleType | None = None) -> None:
-        """Waits for the import of `torch.distributed`, which costs almost nothing.
+        """Waits until the program imports `torch.distributed`; this costs almost nothing.
 
         Args:
             c10d: `distributed_c10d`, if the caller has just seen its import.
@@ -163,8 +163,8 @@ class Lifecycle:
                 return
             try:
                 folders = candidates()
-                # An agent serves all folders of its user and its files are in the first one,
-                # even if that has no room for the ring.
+                # An agent serves all folders of its user; its files are in the first one, even if
+                # that has no room for the ring.
                 self.recorder = Recorder(create(folders), folders)
             except (FolderError, NoRingSpace) as error:
                 self._refuse(str(error))
@@ -182,7 +182,7 @@ class Lifecycle:
             parents, self._parents_recorder = self._parents_recorder, None
             recorder.attach(sys.modules["torch"], c10d, parents)
             if recorder.hook is None:
-                return  # it has logged why
+                return  # it logged why
             self._watch_marks()
             when_imported(OPTIMIZERS, self._always_guarded(self._watch_optimizers))
             when_imported(LOADERS, self._always_guarded(self._watch_loaders))
@@ -198,7 +198,7 @@ class Lifecycle:
     def _wrap(self, c10d: ModuleType) -> None:
         group_calls.wrap(c10d, self, sys.modules.get("torch.distributed"))
 
-    # Each call looks up the recorder, because a forked child has another one.
+    # Each call looks up the recorder, because a forked child has a different one.
 
     def _watch_optimizers(self, module: ModuleType) -> None:
         def begins(optimizer: Any) -> None:
@@ -258,7 +258,7 @@ class Lifecycle:
         return MarkKind.BACKWARD in self._kinds
 
     def _watch_marks(self, *kinds: MarkKind) -> None:
-        """Writes into the ring which marks are recorded; a forked child has another ring."""
+        """Writes into the ring which marks are recorded; a forked child has its own ring."""
         self._kinds.update(kinds)
         self._recorder.ring.marks.watch(*self._kinds)
 
@@ -303,7 +303,7 @@ class Lifecycle:
             self._guarded(self._recorder.stop)()
 
     def _leave_to_parent(self) -> None:
-        """Does in a child that C forked what happens after a fork that Python saw.
+        """Does in a child forked by C what happens after a fork seen by Python.
 
         The child's flag is clear, so nothing has been recorded there until now.
         """
@@ -317,12 +317,12 @@ class Lifecycle:
         graph_captures.captures.clear()
         if recorder is not None:
             recorder.abandon_in_child()
-            # Kept alive: the child must not drop handles of the parent's ops here.
+            # Kept alive, because the child must not drop handles of the parent's ops here.
             self._parents_recorder = recorder
 
 
 def _number_of(value: object) -> int:
-    """Returns a number that the program gave, within the ring's bounds; 0 if it is not a number."""
+    """Returns a number from the program, within the ring's bounds; 0 if it is not a number."""
     try:
         return max(0, min(int(value), MAX_NUMBER))  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError, OverflowError, RuntimeError):
@@ -332,8 +332,8 @@ def _number_of(value: object) -> int:
 def _is_launched_rank() -> bool:
     """Returns whether a launcher made this process a rank.
 
-    Not the parent of `mp.spawn`, and not spawned DataLoader workers, which import the
-    program, too, and inherit its environment.
+    False for the parent of `mp.spawn`, and for spawned DataLoader workers, which also import the
+    program and inherit its environment.
     """
     processes: Any = sys.modules.get("multiprocessing.process")
     spawned = processes is not None and (
@@ -357,8 +357,9 @@ def refusal() -> str:
 
     The hook has no locks: it relies on the GIL for each step on a dict, a deque, a counter and the
     ring, and on objects being freed with their last reference. A build without the GIL guarantees
-    neither, so the recorder would change training's memory. It is refused even while its GIL is on
-    (`PYTHON_GIL=1`, or an extension that needs it): it still counts references differently.
+    neither, so the recorder would change training's memory. Such a build is refused even while its
+    GIL is on (`PYTHON_GIL=1`, or an extension that needs it): it still counts references
+    differently.
     """
     if not _free_threaded():
         return ""
@@ -367,7 +368,7 @@ def refusal() -> str:
 
 def _free_threaded() -> bool:
     """Checks features, not versions: first the running interpreter, then its build."""
-    running = getattr(sys, "_is_gil_enabled", None)  # from 3.13 on, in every build
+    running = getattr(sys, "_is_gil_enabled", None)  # since 3.13, in every build
     if running is None:
         return False
     return not running() or bool(sysconfig.get_config_var("Py_GIL_DISABLED"))

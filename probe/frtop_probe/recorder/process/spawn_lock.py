@@ -1,6 +1,6 @@
 """Decides which rank of the host starts the agent, and when another rank may try again.
 
-The lock file is beside the agent's lock, for all ranks of the host: one rank tries at a
+The lock file is beside the agent's lock, and all ranks of the host share it: one rank tries at a
 time, at growing intervals while attempts fail, and one rank of each job reports the failure.
 """
 
@@ -29,17 +29,17 @@ _logged: Final[set[str]] = set()
 class SpawnLock:
     """One attempt of this rank to take the lock, without waiting.
 
-    `acquired` is false while another rank is starting an agent. `due` is false while the
-    pause after the last attempt is not over. The file holds the time of the last attempt,
-    the number of attempts, and the launcher whose ranks have reported the failure. A
-    running agent empties it.
+    `acquired` is false while another rank is starting an agent. `due` is false until the
+    pause after the last attempt is over. The file holds the time of the last attempt, the
+    number of attempts, and the launcher whose ranks have reported the failure. A running
+    agent empties it.
     """
 
     def __init__(self, files: AgentFiles) -> None:
         """Tries to acquire the lock.
 
         Raises:
-            OSError: the file cannot be written, or the file system has no such locks.
+            OSError: the file cannot be written, or the file system does not support such locks.
         """
         self.files = files
         self.acquired = self.due = False
@@ -72,7 +72,7 @@ class SpawnLock:
         """Records an attempt before it is made.
 
         Raises:
-            OSError: the file cannot be written, so other ranks would try forever.
+            OSError: the file cannot be written; other ranks would try forever.
         """
         self._tries += 1
         self._last_try = time.monotonic()
@@ -93,7 +93,7 @@ class SpawnLock:
             self._last_try, self._tries = float(last_try), max(0, int(tries))
             self._reported_by = int(reported_by)
         except ValueError:
-            return  # empty or not ours: as if no rank had tried
+            return  # empty or not ours: treat as if no rank had tried
 
     def _write(self) -> None:
         record = f"{self._last_try:.3f} {self._tries} {self._reported_by}"
@@ -105,7 +105,7 @@ class SpawnLock:
 
 
 class SpawnAttempt:
-    """An agent that this process has started, until its outcome is known."""
+    """An agent started by this process, until its outcome is known."""
 
     def __init__(self, files: AgentFiles) -> None:
         self._files = files
@@ -113,7 +113,7 @@ class SpawnAttempt:
         self._log_size = self._size()
 
     def overdue(self) -> str:
-        """Returns why the agent counts as failed after a long silence; "" before that."""
+        """Returns why the agent counts as failed after a long silence; "" until then."""
         if time.monotonic() - self._began < RETRY_S:
             return ""
         return f"it was started, but never came up in {self._files.folder}"
@@ -145,7 +145,7 @@ class SpawnAttempt:
 
 
 def report_without_lock(why: str) -> str:
-    """Like `SpawnLock.report` where no file can be written: the host's first rank logs it."""
+    """Like `SpawnLock.report`, if no file can be written: the host's first rank logs it."""
     text = failure_message(why)
     if is_first_of_host() and text not in _logged:
         _logged.add(text)

@@ -1,12 +1,12 @@
-"""Lets this host's agent read the rank, where Yama requires the rank's permission.
+"""Lets this host's agent read the rank, if Yama requires the rank's permission.
 
-With kernel.yama.ptrace_scope=1 only its ancestors may read a process, and the one process that it
-has named with `PR_SET_PTRACER`, with that one's descendants (the kernel's
+With kernel.yama.ptrace_scope=1, a process can be read only by its ancestors, and by the one process
+that it named with `PR_SET_PTRACER` and that one's descendants (the kernel's
 Documentation/admin-guide/LSM/Yama.rst): py-spy and our reader are children of the agent.
 
 A process can name only one. Transports that read the memory of other ranks (UCX's CMA) name
-everybody (`PR_SET_PTRACER_ANY`), and would fail if that were replaced. It cannot be read back, so
-the rank never names a process on its own: the agent asks, once, after it was refused.
+everybody (`PR_SET_PTRACER_ANY`), and would fail if that were replaced. The kernel does not show the
+current choice, so the rank never names a process on its own: the agent asks, once, after a refusal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def respond(home: Path, request: Mapping[str, Any]) -> tuple[dict[str, Any], byt
 
     Args:
         home: the folder with the agent's files.
-        request: from the socket; its `peer` is the asking pid, from the kernel.
+        request: from the socket; its `peer` is the asking pid, as reported by the kernel.
     """
     why = allow(home, request.get("peer"))
     return {"error": "failed" if why else "", "help": why}, b""
@@ -43,7 +43,7 @@ def respond(home: Path, request: Mapping[str, Any]) -> tuple[dict[str, Any], byt
 def allow(home: Path, peer: object) -> str:
     """Lets the agent `peer` (a pid) and its children read this process; returns "", or why not.
 
-    Forked children do not inherit it, and it ends with the agent.
+    Forked children do not inherit the permission, and it ends with the agent.
     """
     if os.environ.get(SWITCH) == "0":
         return f"{SWITCH}=0 in its environment"
@@ -52,10 +52,10 @@ def allow(home: Path, peer: object) -> str:
     except OSError:
         scope = ""
     if scope != RESTRICTED:
-        return f"kernel.yama.ptrace_scope is {scope or 'not there'}: it is not up to the rank"
-    # 0: the asking process is in another pid namespace.
+        return f"kernel.yama.ptrace_scope is {scope or 'missing'}: the rank has no say"
+    # 0 means that the asking process is in another pid namespace.
     if type(peer) is not int or peer <= 1 or peer != _announced_agent(home):
-        return "who asks is not the agent of this host and folder"
+        return "the asking process is not the agent of this host and folder"
     number = _prctl(_PR_SET_PTRACER, peer)
     return f"the kernel refused it: {os.strerror(number)}" if number else ""
 
@@ -74,7 +74,7 @@ def _announced_agent(home: Path) -> int:
 
 
 def _prctl(option: int, value: int) -> int:
-    """Calls `prctl`; returns the number of its error, 0 for none."""
+    """Calls `prctl`; returns its error number, 0 on success."""
     libc = ctypes.CDLL(None, use_errno=True)
     zero = ctypes.c_ulong(0)
     failed = libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero)

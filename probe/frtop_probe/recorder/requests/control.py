@@ -1,4 +1,4 @@
-"""Changes what a rank records, as an operator asks, and says what is recorded."""
+"""Changes what a rank records when an operator asks, and says what is recorded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from frtop_probe.recorder.recorder import Recorder
 
 MAX_NOTE: Final = 200
-"""Characters of a note: the side table of the ring holds some thousand notes in all."""
+"""Characters of a note: the ring's side table holds a few thousand notes in all."""
 
 
 class ControlRequests:
@@ -29,7 +29,7 @@ class ControlRequests:
         self.handlers: dict[str, Handler] = {"ChangeRecording": self._asked_to_change}
 
     def _asked_to_change(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002
-        """Carries out all that the request has, and answers what is recorded then."""
+        """Makes all changes in the request, and answers what is recorded afterwards."""
         given = request.get("settings")
         wanted = given if isinstance(given, dict) else {}
         problems = [one.change(wanted.get(name)) for name, one in self._settings.items()]
@@ -60,7 +60,7 @@ class ControlRequests:
         return "" if written else "the ring has no room for more notes"
 
     def _state(self) -> dict[str, Any]:
-        """With the fields of `RecordedNow`."""
+        """Returns the fields of `RecordedNow`."""
         ring, shape = self._recorder.ring, self._recorder.ring.shape
         return {
             "settings": {name: one.state() for name, one in self._settings.items()},

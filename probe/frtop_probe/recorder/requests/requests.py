@@ -1,8 +1,8 @@
 """The requests that a rank answers on its socket, and the functions that answer them.
 
 All handlers have the same signature and are found by the name of the request's class. They run on
-the recorder's thread, between two heartbeats. A request is any JSON object: nobody has checked its
-fields.
+the recorder's thread, between two heartbeats. A request is any JSON object: its fields are
+unchecked.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 Request = Mapping[str, Any]
-"""An unchecked request. Its `peer` is the pid of the client; 0: in another pid namespace."""
+"""An unchecked request. Its `peer` is the client's pid, 0 if in another pid namespace."""
 GoOn = Callable[[], bool]
-"""Called between pieces of long work, to keep the heartbeat; false: the client has left."""
+"""Called between pieces of long work, to keep the heartbeat; false if the client has left."""
 Response = tuple[dict[str, Any], bytes | bytearray]
 """A header and raw bytes. `error` in the header is "" or one word, `help` says what to do."""
 Handler = Callable[[Request, GoOn], Response]
@@ -33,11 +33,11 @@ class RequestTable:
         """Whether torch is loaded, and with it all handlers."""
 
     def serve(self, handlers: Mapping[str, Handler]) -> None:
-        """Adds handlers; one with a known name replaces the former."""
+        """Adds handlers; a handler with a known name replaces the old one."""
         self._handlers.update(handlers)
 
     def respond(self, request: Request, go_on: GoOn) -> Response:
-        """Answers a request, or says that it is not known."""
+        """Answers a request, or says that it is unknown."""
         ask = request.get("ask")
         handler = self._handlers.get(ask) if isinstance(ask, str) else None
         if handler is not None:
@@ -46,7 +46,7 @@ class RequestTable:
 
 
 def numbers_of(request: Request, *names: str) -> tuple[int, ...] | None:
-    """Returns these fields of a request, 0 where missing; None if one is not in 0 to 2^63 - 1."""
+    """Returns these fields of a request, 0 if missing; None if any is not in 0 to 2^63 - 1."""
     numbers = tuple(request.get(name, 0) for name in names)
     valid = all(type(number) is int and 0 <= number < 2**63 for number in numbers)
     return numbers if valid else None

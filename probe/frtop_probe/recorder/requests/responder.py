@@ -1,8 +1,8 @@
 """Serves one client at a time on a socket beside the ring, in the recorder's own thread.
 
 The thread waits here between its heartbeats. It serves a client piece by piece and never waits for
-it, so that heartbeats go on; a slow or silent client is dropped. The folder is closed to other
-users; in addition, the uid of each client is checked.
+it, so heartbeats go on; a slow or silent client is dropped. The folder is closed to other users;
+the uid of each client is checked as well.
 
 A request is one line of JSON. A response is `HEAD` (sizes of header and data in bytes), a JSON
 header, and the data.
@@ -28,9 +28,9 @@ from frtop_probe.ring.beside import address
 HEAD: Final = struct.Struct("!II")
 MAX_REQUEST: Final = 4096
 TIMEOUT_S: Final = 1.0
-"""For receiving a request, and again for sending its response."""
+"""Time in s to receive a request, and again to send its response."""
 MAX_CLIENTS: Final = 32
-"""Most clients that are accepted between two heartbeats."""
+"""Most clients accepted between two heartbeats."""
 _SEND: Final = 256 * 1024
 _CREDENTIALS: Final = struct.Struct("3i")
 
@@ -72,7 +72,7 @@ class Responder:
             raise
 
     def close(self) -> None:
-        """Closes all descriptors, also in a forked child; the socket file stays."""
+        """Closes all descriptors, even in a forked child; the socket file stays."""
         self._drop()
         for one in (self._listener, self._wake_receiver, self._wake_sender):
             one.close()
@@ -89,14 +89,14 @@ class Responder:
                 self._wake_sender.socket.send(b"!", socket.MSG_NOSIGNAL)
 
     def wait(self, seconds: float, keep_time: Callable[[], bool]) -> None:
-        """Waits for a client, and serves it.
+        """Waits for a client and serves it.
 
         Args:
             seconds: the longest wait.
             keep_time: called between pieces of longer work; false ends the work.
 
         Raises:
-            ConnectionError: the program has closed our descriptors.
+            ConnectionError: the program closed our descriptors.
         """
         if not (self._wake_receiver.is_ours and self._listener.is_ours):
             raise ConnectionError("closed by the program")
@@ -127,7 +127,7 @@ class Responder:
         self._accepted += 1
         try:
             connection = OwnedSocket(self._listener.socket.accept()[0])
-        except OSError:  # the client has left, or no descriptors are left
+        except OSError:  # the client left, or no descriptors are free
             return
         given = connection.socket.getsockopt(
             socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size

@@ -1,6 +1,6 @@
 """The recorder's only thread: it writes the heartbeat, and serves requests in between.
 
-It must end before the interpreter does: a `Work` dropped during finalization aborts.
+It must end before the interpreter does: a `Work` dropped during finalization aborts the process.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from frtop_probe.recorder.requests.responder import Responder
 HEARTBEAT_S: Final = 0.25
 """Pause between two heartbeats. Each takes the GIL and evicts caches; no reader needs more."""
 JOIN_S: Final = 10.0
-"""Longest wait for the thread's end. It ends within milliseconds unless it is in a call of torch
-that does not return, or the machine is overloaded. If it were left in such a call while the
+"""Longest wait for the thread's end. It ends within milliseconds unless it is in a torch call that
+does not return, or the machine is overloaded. If it were left in such a call while the
 interpreter ends, it would abort the process when the call takes the GIL again: waiting is the
 lesser evil."""
 FAULTS: Final = frozenset({
@@ -28,7 +28,7 @@ FAULTS: Final = frozenset({
 
 
 class RecorderThread:
-    """Calls `tick` until it is stopped, and serves the responder, if any, in between."""
+    """Calls `tick` until it is stopped; serves the responder, if any, in between."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class RecorderThread:
             self._responder.close()
 
     def _run(self) -> None:
-        # Signals that the program blocks for its own `sigwait` would come here and kill it.
+        # Signals that the program blocks for its own `sigwait` would arrive here and kill it.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
         try:
             while self._keep_time():
@@ -96,7 +96,7 @@ class RecorderThread:
             return
         try:
             self._responder.wait(seconds, self._keep_time)
-        except Exception:  # noqa: BLE001 - likewise; a recorder without responses is better than none
+        except Exception:  # noqa: BLE001 - likewise; better a recorder without responses than none
             responder, self._responder = self._responder, None
             responder.close()
             responder.remove()

@@ -1,8 +1,8 @@
 """The few calls into NVIDIA's driver that copy a device's memory to the host: a thin edge.
 
-Only a library that the process has already mapped is used: none is loaded, nothing is initialised,
-and no context is made. A call releases the GIL while it is in the driver, and may stay there for
-ever. So one thread, for which nobody waits, makes all calls.
+It uses only a library that the process has already mapped: it loads none, initialises nothing, and
+makes no context. A call releases the GIL while it is in the driver, and may stay there forever. So
+one thread, which nobody waits for, makes all calls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DriverError(Exception):
 
 
 class NothingQueuedError(DriverError):
-    """A copy was refused for its arguments, such as an address without memory."""
+    """A copy was refused because of its arguments, such as an address without memory."""
 
 
 class CudaDriver:
@@ -36,20 +36,20 @@ class CudaDriver:
 
     def __init__(self) -> None:
         self.call = ""
-        """The driver's function that has not returned yet; read by other threads."""
+        """The driver function that has not returned yet; read by other threads."""
         self._library: Any = None
         self._stream, self._event = ctypes.c_void_p(), ctypes.c_void_p()
         self._host = ctypes.c_void_p()
 
     def make(self, device: int, size: int) -> None:
-        """Makes everything that a copy needs, in the primary context, which torch uses, too.
+        """Makes everything that a copy needs, in the primary context, which torch also uses.
 
         Args:
-            device: its number, as torch counts.
+            device: its number in torch.
             size: bytes of the pinned buffer.
 
         Raises:
-            DriverError: the driver is not there, or refused.
+            DriverError: the driver is missing, or refused.
         """
         self._library = mapped_library()
         number, context = ctypes.c_int(), ctypes.c_void_p()
@@ -60,14 +60,14 @@ class CudaDriver:
             raise DriverError(f"device {device} has no context in this process")
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
         self._call("cuCtxSetCurrent", context)
-        # Otherwise a call of ours could end a capture of another thread, or be refused by it.
+        # Otherwise our call could end another thread's capture, or be refused because of it.
         self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(ctypes.c_int(_RELAXED)))
         self._call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
         self._call("cuEventCreate", ctypes.byref(self._event), _NO_TIMING)
         self._call("cuMemHostAlloc", ctypes.byref(self._host), ctypes.c_size_t(size), 0)
 
     def begin_copy(self, address: int, size: int) -> None:
-        """Queues a copy into the buffer, which must be free, and an event behind it.
+        """Queues a copy into the buffer, which must be free, and an event after it.
 
         Raises:
             NothingQueuedError: nothing was queued.
@@ -79,11 +79,11 @@ class CudaDriver:
         except DriverError as error:
             if error.result == INVALID_VALUE:
                 raise NothingQueuedError(str(error), error.result) from None
-            raise  # errors of earlier work surface here, too
+            raise  # errors of earlier work also surface here
         self._call("cuEventRecord", self._event, self._stream)
 
     def is_over(self) -> bool:
-        """Returns whether the copy has ended. Raises `DriverError` if that cannot be known."""
+        """Returns whether the copy has ended. Raises `DriverError` if that is unknown."""
         return self._call("cuEventQuery", self._event, accepted=NOT_READY) == 0
 
     def copied(self, size: int) -> memoryview:
@@ -116,7 +116,7 @@ def mapped_library() -> Any:
     """Returns the driver's library if this process has it.
 
     Raises:
-        DriverError: it has not.
+        DriverError: the process does not have it.
     """
     try:
         return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
@@ -125,7 +125,7 @@ def mapped_library() -> Any:
 
 
 def relax_this_thread() -> str:
-    """Puts the calling thread into relaxed capture mode; returns "", or why it failed."""
+    """Puts the calling thread into relaxed capture mode; returns "", or why that failed."""
     try:
         library = mapped_library()
     except DriverError as error:

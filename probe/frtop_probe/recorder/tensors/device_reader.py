@@ -1,12 +1,12 @@
 """Copies memory of one device to the host while the device may be stuck.
 
-Kernels occupy processors, not copy engines: a copy on its own stream passes a kernel that waits for
-ever. Everything that a copy needs is made beforehand, because later an allocation may wait for that
-kernel, too. One thread makes all calls. Nobody waits for it beyond a deadline, and nobody joins it:
-it may be stuck in the driver for good.
+Kernels occupy processors, not copy engines: a copy on its own stream passes a kernel that waits
+forever. Everything that a copy needs is made beforehand, because a later allocation may also wait
+for that kernel. One thread makes all calls. Nobody waits for it beyond a deadline, and nobody joins
+it: it may be stuck in the driver for good.
 
 A copy that does not end keeps its tensor: the memory must not become another tensor's while the
-device may still read it. No other copy begins before it ends.
+device may still read it. No other copy begins until it ends.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Copy:
 
 @dataclass(slots=True)
 class ReaderState:
-    """What a reader is doing, and since when in s."""
+    """What a reader is doing, and since when (in s)."""
 
     phase: Phase
     since: float
@@ -66,18 +66,18 @@ class ReaderState:
         self.phase, self.since, self.why = phase, now, why
 
     def obstacle(self, now: float, call: str) -> str:
-        """Returns why no copy can begin, or "". `call`: the driver's function under way."""
+        """Returns why no copy can begin, or "". `call` is the driver function under way."""
         age = f"{now - self.since:.1f} s"
         match self.phase:
             case "ready":
                 return ""
             case "making":
                 return (
-                    f"the reader of this device is not made yet: {call or 'it'} has run for {age}"
+                    f"the reader of this device is not ready yet: {call or 'it'} has run for {age}"
                 )
             case "copying":
                 where = f"{call} has not returned" if _stays(call) else "it has not ended"
-                return f"device stuck: a copy was begun {age} ago, and {where}; no other is begun"
+                return f"device stuck: a copy began {age} ago, and {where}; no other copy begins"
             case "broken":
                 return f"this device cannot be read any more: {self.why}"
 
@@ -98,7 +98,7 @@ class DeviceReader:
         self._copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         self._dropping = threading.Lock()
         self.closed = False
-        """The thread must drop no tensor."""
+        """Set when the thread must no longer drop tensors."""
         self._leaked: list[Any] = []
         # It inherits the blocked signals of the recorder's thread, which starts it.
         threading.Thread(target=self._run, name=NAME, daemon=True).start()
@@ -107,9 +107,9 @@ class DeviceReader:
         """Returns the bytes, which stay until the next copy.
 
         Args:
-            copy: holds the only reference of the caller to its tensor.
+            copy: holds the caller's only reference to its tensor.
             wait_s: how long to wait for it.
-            go_on: called while waiting; false when the client has left.
+            go_on: called while waiting; false if the client has left.
 
         Raises:
             UnreadableTensor: a copy cannot begin, failed, or did not end in time.
@@ -148,11 +148,11 @@ class DeviceReader:
                 del copy
         except DriverError as error:
             self.state.enter("broken", time.monotonic(), str(error))
-        except Exception as error:  # noqa: BLE001 - the worker's boundary: it is no error of the rank
+        except Exception as error:  # noqa: BLE001 - the worker's boundary: not the rank's error
             self.state.enter("broken", time.monotonic(), f"{type(error).__name__}: {error}")
 
     def _copy(self, copy: Copy) -> None:
-        """Copies, and drops the tensor.
+        """Copies, then drops the tensor.
 
         Raises:
             DriverError: nobody knows whether the device still reads; the tensor stays for good.

@@ -1,8 +1,8 @@
-"""Reads tensors on an NVIDIA GPU, where the job allows it and a person asks.
+"""Reads tensors on an NVIDIA GPU, if the job allows it and a person asks.
 
-The reader is a thread, a stream, an event and a pinned buffer, and the driver may wait for the
-device while it makes them. So it is made only in a job that was started with the setting, at the
-first op on a device, before anything hangs.
+The reader is a thread, a stream, an event and a pinned buffer, and making them may wait for the
+device. So the reader is made only in a job started with the setting, at the first op on a device,
+before anything hangs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from frtop_probe.recorder.tensors.tensor_memory import (
 SETTING: Final = "FRTOP_DEVICE_TENSORS"
 BUFFER: Final = 4 * 1024 * 1024
 COPY_S: Final = 1.0
-"""Time in s for one copy; on an idle bus the largest takes less than a millisecond."""
+"""Time in s for one copy; on an idle bus the largest copy takes less than 1 ms."""
 LAST_S: Final = 1.5
-"""Time in s after its request until which a copy is waited for."""
+"""Time in s after a request until which a copy may be awaited."""
 LEAST_S: Final = 0.2
 TORN: Final = "read while its kernel may be writing: values may be torn"
 NOT_WANTED: Final = (
@@ -39,13 +39,13 @@ NOT_WANTED: Final = (
     f"--device-tensors` ({SETTING}=1); compare shapes and stacks instead"
 )
 NOT_ASKED: Final = "in the memory of a device, which is read only when a person asks: t on its rank"
-CAPTURING: Final = "the program is capturing a CUDA graph: nothing is read meanwhile, ask again"
+CAPTURING: Final = "the program is capturing a CUDA graph: nothing can be read now, ask again"
 _LOOKED_AT: Final = 8
 """Newest ops that are searched for a tensor on a device."""
 
 
 class DeviceTensors:
-    """The process's only reader. It reads the device of the first tensor that an op had on one."""
+    """The process's only reader. It reads the device of the first op with a tensor on a device."""
 
     def __init__(self, torch: Any, driver: Callable[[], Driver] = CudaDriver) -> None:
         self._torch = torch
@@ -55,16 +55,16 @@ class DeviceTensors:
         self.wanted = os.environ.get(SETTING) == "1"
 
     def prepare(self, pending: PendingOps) -> None:
-        """Makes the reader once it can be made. Never raises, never waits for a device."""
+        """Makes the reader once possible. Never raises, never waits for a device."""
         if not self.wanted or self._failure:
             return
         if self._reader is not None:
-            self._reader.closed = False  # the recorder may have been stopped in between
+            self._reader.closed = False  # the recorder may have stopped in between
             return
         if not pending.device_ops or captures.active:
             return
         try:
-            # Otherwise a subclass of the program could run its own code.
+            # Otherwise a subclass from the program could run its own code.
             with self._torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
                 device = self._device(pending)
             if device is not None and self._torch.cuda.is_initialized():
@@ -78,10 +78,10 @@ class DeviceTensors:
             self._reader.close()
 
     def read(self, copy: Copy, device: int, wait_s: float, go_on: Callable[[], bool]) -> memoryview:
-        """Returns the bytes of a copy, which stay until the next one.
+        """Returns the bytes of a copy, which stay until the next copy.
 
         Raises:
-            UnreadableTensor: they cannot be read; with the reason and, where there is one, the
+            UnreadableTensor: they cannot be read; says why and, if there is one, names the
                 next step.
         """
         if not self.wanted:
@@ -91,7 +91,7 @@ class DeviceTensors:
         reader = self._reader
         if reader is None:
             raise UnreadableTensor(
-                "its reader is not made yet: that follows the first op on a device, ask again"
+                "its reader is not ready yet: the first op on a device starts it, ask again"
             )
         if device != reader.device:
             raise UnreadableTensor(
@@ -116,7 +116,7 @@ class DeviceChunks:
     def __init__(
         self, torch: Any, devices: DeviceTensors, go_on: Callable[[], bool], *, asked: bool
     ) -> None:
-        """`asked`: a person has asked. Otherwise nothing is read."""
+        """`asked` says whether a person asked; otherwise nothing is read."""
         self._asked = asked
         self._torch = torch
         self._devices = devices
@@ -127,7 +127,7 @@ class DeviceChunks:
         self._chunk = memoryview(b"")
 
     def read(self, ref: TensorRef, memory: MemoryRange, offset: int, into: memoryview) -> None:
-        """Reads bytes from `offset` on, which all have to be the tensor's.
+        """Reads bytes from `offset`, which must all be the tensor's.
 
         Raises:
             UnreadableTensor: they cannot be read, or the tensor is gone.

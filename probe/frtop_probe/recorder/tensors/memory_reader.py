@@ -1,11 +1,11 @@
-"""Reads the memory of tensors that the program keeps using, without harm to the program.
+"""Reads the memory of tensors that the program is still using, without harm to the program.
 
-A plain load from memory that is being freed, or whose file was truncated, raises a signal
-that kills the job. A read of `/proc/self/mem` returns an error instead, and other threads
-continue while the kernel copies. The copy counts only if op and memory are unchanged after it.
+A plain load from memory that is being freed, or whose file was truncated, raises a signal that
+kills the job. A read of `/proc/self/mem` returns an error instead, and other threads continue while
+the kernel copies. The copy counts only if op and memory are unchanged after it.
 
-The memory of a device is read by `device_tensors`. Whether an op on a device is still pending may
-be unknown: there the copy counts unless the op is known to be complete.
+`device_tensors` reads the memory of devices. It may be unknown whether an op on a device is still
+pending: then the copy counts unless the op is known to be complete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OWN_MEMORY: Final = "/proc/self/mem"
 class MemoryReader:
     """Open for one request only: a forked child must not keep access to its parent's memory.
 
-    Callers call `go_on` between pieces; it is false when the client has left.
+    Callers call `go_on` between pieces; it is false if the client has left.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class MemoryReader:
         """Reads one piece of the tensor's bytes.
 
         Raises:
-            UnreadableTensor: the bytes may not be the tensor's, or the op is not pending any more.
+            UnreadableTensor: the bytes may not be the tensor's, or the op is no longer pending.
         """
         if memory.device is not None:
             self._chunks.read(ref, memory, offset, into)
@@ -92,7 +92,7 @@ class MemoryReader:
             raise UnreadableTensor(GONE)
 
     def confirm(self, op: OpTensorRefs, memory: MemoryRange) -> None:
-        """Checks that the op is still pending, where that can be known.
+        """Checks that the op is still pending, if that can be known.
 
         Raises:
             UnreadableTensor: the op has completed, so the bytes may be its result.

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from frtop_probe.recorder.ops.tensor_refs import TensorRef
 
-GONE: Final = "the op completed, or its tensor was dropped or resized, while it was read"
+GONE: Final = "the op completed, or its tensor was dropped or resized, during the read"
 FREED: Final = "the program has freed its memory for now (FSDP does so between uses)"
 OTHER_DEVICE: Final = (
-    "in the memory of a device ({}): frtop reads those of NVIDIA only; compare shapes and stacks "
-    "instead"
+    "in the memory of a device ({}): frtop reads only NVIDIA's; compare shapes and stacks instead"
 )
 
 
@@ -49,17 +48,17 @@ def locate(torch: Any, tensor: Any, *, in_order: bool = False) -> MemoryRange:
     Args:
         torch: the torch module.
         tensor: a tensor without a wrapper.
-        in_order: the bytes must be in the order of the tensor's elements.
+        in_order: whether the bytes must be in the order of the tensor's elements.
 
     Raises:
-        UnreadableTensor: the bytes cannot be read, or are not one range (in that order).
+        UnreadableTensor: the bytes cannot be read, or are not one range (in order).
     """
     if _is_wrapper(torch, tensor):
         raise UnreadableTensor(f"a {type(tensor).__name__}, whose memory only its own class knows")
     device = None
     if tensor.device.type != "cpu":
         if not is_nvidia(torch, tensor):
-            rocm = tensor.device.type == "cuda"  # as torch for ROCm calls it, too
+            rocm = tensor.device.type == "cuda"  # torch for ROCm also calls it that
             raise UnreadableTensor(OTHER_DEVICE.format("ROCm" if rocm else tensor.device.type))
         device = int(tensor.device.index or 0)
     if tensor.layout != torch.strided or tensor.is_quantized:

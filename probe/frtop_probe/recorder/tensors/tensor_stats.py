@@ -1,7 +1,7 @@
 """Statistics of a tensor, computed piece by piece from a copy of its bytes.
 
-Pieces are small enough that torch does not split the work over threads: it would start a thread
-pool only for us.
+Pieces are so small that torch does not split the work over threads: it would start a thread pool
+only for us.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import zlib
 from typing import Any, Final
 
 MAX_VALUES: Final = 16_384
-"""Values in a piece: half of the number from which torch uses several threads."""
+"""Values in a piece: half the number from which torch uses several threads."""
 FIRST: Final = 8
 
 
 class TensorStats:
     """Statistics of the values of one tensor, in double precision for every dtype.
 
-    Complex values count by their magnitude; one with a NaN in either part counts as NaN, else
+    Complex values count by magnitude; a value with a NaN in either part counts as NaN, else
     one with an Inf in either part as Inf. The checksum is a CRC over the bytes in memory
     order: it detects every difference within 32 consecutive bits, so one wrong value never hides.
     """
@@ -48,7 +48,7 @@ class TensorStats:
                 self.first = self._texts(piece)
             self._count(self._doubles(piece))
         except (RuntimeError, NotImplementedError, TypeError) as error:
-            # Packed and other unusual dtypes: torch can transport them, but not compute.
+            # Packed and other unusual dtypes: torch can transport them, but not compute with them.
             why = str(error).partition("\n")[0][:120]
             self.error = f"torch cannot compute with {self._dtype}, so bytes only ({why})"
 
@@ -58,7 +58,7 @@ class TensorStats:
 
     @property
     def statistics(self) -> tuple[float | None, ...]:
-        """Minimum, maximum, mean and norm of the finite values; None where there is none."""
+        """Minimum, maximum, mean and norm of the finite values; None if there are none."""
         if not self._finite:
             return None, None, None, None
         values = (self._least, self._most, self._sum / self._finite, self._norm)
@@ -105,13 +105,13 @@ class TensorStats:
         self._norm = math.hypot(self._norm, float(torch.linalg.vector_norm(values)))
 
     def _values(self, piece: bytearray | memoryview) -> Any:
-        """Returns the values; complex ones as real and imaginary parts in turn.
+        """Returns the values; complex ones as alternating real and imaginary parts.
 
         Torch warns about its own smallest complex type.
         """
         torch = self._torch
         if self._dtype == torch.bool:
-            # Other bytes than 0 and 1 must not be undefined behaviour here.
+            # Bytes other than 0 and 1 must not be undefined behaviour here.
             return torch.frombuffer(piece, dtype=torch.uint8) != 0
         return torch.frombuffer(piece, dtype=self._real)
 

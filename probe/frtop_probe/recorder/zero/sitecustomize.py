@@ -1,8 +1,8 @@
 """Prepares every Python that starts with this folder first on PYTHONPATH.
 
-Costs half a millisecond and imports nothing. It waits until the program imports
-`torch.distributed`, makes `import frtop_probe` work without adding to the program's path, and
-runs the `sitecustomize` that it hides.
+It costs 0.5 ms and imports nothing. It waits until the program imports `torch.distributed`, makes
+`import frtop_probe` work without adding to the program's path, and runs the `sitecustomize` that it
+hides.
 """
 
 import os
@@ -15,7 +15,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120
 
 
 class _Package:
-    """Finds `frtop_probe` only."""
+    """Finds only `frtop_probe`."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):  # noqa: ARG004
@@ -26,10 +26,10 @@ class _Package:
 
 
 def _prepare():
-    # Every Python of the job runs this, including tools with an older version.
+    # Every Python of the job runs this, even tools with an older version.
     if os.environ.get("FRTOP_OFF") == "1" or sys.version_info < (3, 10):
         return
-    sys.meta_path.append(_Package)  # last, so that an installed package is found first
+    sys.meta_path.append(_Package)  # last, so an installed package is found first
     file = os.path.join(_PACKAGE, "recorder", "process", "import_hook.py")  # noqa: PTH118
     spec = spec_from_file_location("_frtop_import_hook", file)
     import_hook = module_from_spec(spec)
@@ -42,7 +42,7 @@ def _torch_imported(c10d):
         from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
         lifecycle.prepare(c10d)
-    except Exception as error:  # noqa: BLE001 - no failure of ours may stop the program
+    except Exception as error:  # noqa: BLE001 - our failures must not stop the program
         sys.stderr.write(f"frtop: recorder off: {error}. Training goes on\n")
 
 

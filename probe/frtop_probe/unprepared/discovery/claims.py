@@ -1,4 +1,4 @@
-"""Reads from an environment, as launchers set it, which rank of which job a process is."""
+"""Reads from a launcher's environment variables which rank of which job a process is."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ NAMES: Final = frozenset((
     "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
     "PMI_LOCAL_RANK", "MPI_LOCALRANKID", "PYTHONPATH", "FRTOP_OFF", "FRTOP_DIR",
 ))  # fmt: skip
-"""The variables that frtop keeps of an environment. They hold no secrets."""
+"""The variables that frtop keeps from an environment. They hold no secrets."""
 _SLURM_BATCH_STEPS: Final = ("4294967291", "4294967294", "batch", "extern", "interactive")
 _LOOPBACK: Final = ("localhost", "::1", "[::1]", "0.0.0.0")  # noqa: S104 - compared, not bound
 
 
 @dataclass(frozen=True, slots=True)
 class RankClaim:
-    """What an environment says. A child that inherits the environment makes the same claim.
+    """What an environment says. A child that inherits it makes the same claim.
 
     Attributes:
         source: "torch" (RANK, as env:// reads it), "lightning", "mpi", "pmi" or "slurm".
         rank: None if only the local rank is known.
         world: words that all ranks of the world share; empty if the environment has none.
         elastic: torchrun's agent set it.
-        local_world_size: number of ranks that its launcher started on this host; None if unknown.
+        local_world_size: number of ranks that its launcher started here; None if unknown.
     """
 
     source: str
@@ -47,7 +47,7 @@ class RankClaim:
 
 
 def read_claim(facts: ProcessFacts) -> RankClaim | None:
-    """Returns what the environment claims; None if it does not claim to be a rank's."""
+    """Returns what the environment claims; None if it claims no rank."""
     variables = facts.variables
     claim = (
         _torch(variables, facts)
@@ -72,8 +72,8 @@ def is_prepared(variables: Mapping[str, str]) -> bool:
 def master(variables: Mapping[str, str], facts: ProcessFacts) -> tuple[str, ...]:
     """Returns the store's address as words of an identity.
 
-    A loopback address means another store in every network namespace of every host, so the
-    namespace goes with it.
+    A loopback address means a different store in every network namespace of every host, so the
+    words include the namespace.
     """
     address, port = variables.get("MASTER_ADDR", ""), variables.get("MASTER_PORT", "")
     if not (address and port):
@@ -105,7 +105,7 @@ def _torch(variables: Mapping[str, str], facts: ProcessFacts) -> RankClaim | Non
 
 
 def _mpi(variables: Mapping[str, str], facts: ProcessFacts) -> RankClaim | None:
-    """Open MPI, then MPICH's and Intel's hydra; both may run inside a Slurm job."""
+    """Open MPI, then hydra of MPICH and Intel; both may run inside a Slurm job."""
     namespace = variables.get("PMIX_NAMESPACE") or variables.get("OMPI_MCA_ess_base_jobid")
     world = master(variables, facts) or ((f"mpi {namespace}",) if namespace else ())
     rank = _number(variables, ("OMPI_COMM_WORLD_RANK",))
@@ -130,7 +130,7 @@ def _mpi(variables: Mapping[str, str], facts: ProcessFacts) -> RankClaim | None:
 
 
 def _slurm(variables: Mapping[str, str], facts: ProcessFacts) -> RankClaim | None:
-    """A task of srun. The batch script has SLURM_PROCID=0, too, but is no task of a step."""
+    """A task of srun. The batch script also has SLURM_PROCID=0, but is not a task of a step."""
     rank, step = _number(variables, ("SLURM_PROCID",)), _slurm_world(variables)
     if rank is None or not step:
         return None
@@ -144,7 +144,7 @@ def _slurm(variables: Mapping[str, str], facts: ProcessFacts) -> RankClaim | Non
 
 
 def _lightning(variables: Mapping[str, str], facts: ProcessFacts) -> RankClaim | None:
-    """Lightning's own launcher sets everything but RANK; the size of a node is not known."""
+    """Lightning's own launcher sets everything except RANK; the size of a node is unknown."""
     local, node = _number(variables, ("LOCAL_RANK",)), _number(variables, ("NODE_RANK",))
     size, world = _number(variables, ("WORLD_SIZE",)), master(variables, facts)
     if local is None or node is None or size is None or not world:
@@ -167,6 +167,6 @@ def _number(variables: Mapping[str, str], names: Iterable[str]) -> int | None:
 
 
 def _number_of(text: str) -> int | None:
-    """A number that a launcher may have set: decimal, not negative, below 2**31."""
+    """Parses a number that a launcher may have set: decimal, not negative, below 2**31."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None

@@ -45,7 +45,7 @@ PROGRAM_LAUNCHERS: Final = {
     "prterun": "mpirun",
     "prted": "mpirun",
 }
-"""Launchers that are no Python programs, by the name of their executable or main thread."""
+"""Launchers that are not Python programs, by the name of their executable or main thread."""
 _HELPERS: Final[tuple[tuple[str, Role], ...]] = (
     ("from multiprocessing.resource_tracker import main", "resource_tracker"),
     ("from multiprocessing.semaphore_tracker import main", "resource_tracker"),
@@ -65,11 +65,11 @@ class Title:
 
     Attributes:
         engine: "vLLM", "SGLang" or "Ray".
-        is_rank: the title is one of a process that has a rank.
-        rank: the tensor-parallel rank, where no other kind of parallelism is in the title;
-            otherwise the rank in the world cannot be told from it.
+        is_rank: whether a process with this title has a rank.
+        rank: the tensor-parallel rank, if the title has no other kind of parallelism;
+            otherwise the title does not show the rank in the world.
         data_parallel: number of the replica, if the title has one.
-        work: the class or function that a worker of Ray runs; "" if none is in the title.
+        work: the class or function that a Ray worker runs; "" if not in the title.
     """
 
     engine: str
@@ -102,7 +102,7 @@ def launcher_kind(argv: Sequence[str]) -> str:
 
 
 def helper_role(argv: Sequence[str]) -> Role | None:
-    """Returns the role of a helper that Python or torch has started; None for others."""
+    """Returns the role of a helper started by Python or torch; None for others."""
     kind, value = _program(argv)
     if kind == "code":
         return next((role for start, role in _HELPERS if value.startswith(start)), None)
@@ -120,7 +120,7 @@ def is_spawned(argv: Sequence[str]) -> bool:
 
 
 def read_title(argv: Sequence[str], comm: str) -> Title | None:
-    """Returns what an engine's title says. `comm` has its first 15 characters."""
+    """Returns what an engine's title says. `comm` contains its first 15 characters."""
     match = _TITLE.match(argv[0] if argv else "") or _TITLE.match(comm)
     if match is None:
         return None
@@ -139,7 +139,7 @@ def read_title(argv: Sequence[str], comm: str) -> Title | None:
 
 
 def option(argv: Sequence[str], *names: str) -> str:
-    """Returns the value of an option that is given as `--name=value` or `--name value`."""
+    """Returns the value of an option given as `--name=value` or `--name value`."""
     for index, word in enumerate(argv):
         name, equals, value = word.partition("=")
         if name in names:
@@ -150,7 +150,7 @@ def option(argv: Sequence[str], *names: str) -> str:
 def _program(argv: Sequence[str]) -> tuple[str, str]:
     """Returns what runs: ("module", name), ("code", text), ("file", path) or ("", "").
 
-    Options of the interpreter come before it and may be joined, as in `-um package.train`.
+    Interpreter options come first and may be joined, as in `-um package.train`.
     """
     if not argv:
         return "", ""

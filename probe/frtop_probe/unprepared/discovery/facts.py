@@ -14,12 +14,12 @@ Role = Literal[
     "rank", "launcher", "data_worker", "resource_tracker", "fork_server", "compile_worker", "other"
 ]
 GROUP_THREADS: Final = re.compile(r"gloo_|pt_(gloo|nccl|rccl|xccl|hccl|ucc|mpi)_")
-"""Start of the names of threads that exist only in a process with a backend of its own.
+"""Start of the names of threads that exist only in a process with its own backend.
 
-A forked child does not have them: a fork copies the calling thread only.
+A forked child does not have them: a fork copies only the calling thread.
 """
 STORE_THREAD: Final = "pt_tcpstore"
-"""Start of the name of the thread that serves the store, which torchrun's agent may have, too."""
+"""Start of the name of the thread that serves the store; torchrun's agent may also have it."""
 TORCH_THREADS: Final = "pt_"
 DATA_WORKER: Final = "pt_data_worker"
 ELASTIC_AGENT: Final = "pt_elastic"
@@ -39,7 +39,7 @@ class ProcessFacts:
         argv: the command line, bounded; a process title is its first and only word.
         environ: the variables of `claims.NAMES` when the program started.
         run_time_environ: the same variables in memory now, if they were read.
-        torch: libtorch is mapped; None if nobody looked, or it is not readable.
+        torch: whether libtorch is mapped; None if nobody looked, or if that is not readable.
         inner_pid: pid in its own pid namespace; `pid` if that is ours.
         pid_namespace, net_namespace: inodes of the namespaces; 0 if not readable.
         unread: what could not be read, and why.
@@ -65,7 +65,7 @@ class ProcessFacts:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """The environment; what was set at run time wins."""
+        """The environment; values set at run time win."""
         return {**self.environ, **self.run_time_environ}
 
     @property
@@ -95,13 +95,13 @@ class Candidate:
     """A process of a job.
 
     Attributes:
-        rank, world_size, local_rank: None if neither launcher nor title has it; the c10d state
+        rank, world_size, local_rank: None if neither launcher nor title gives it; the c10d state
             may have it later.
-        job: identity of the world; where possible, all its ranks on all hosts have the same one.
-        prepared: frtop's recorder is in it, or its environment starts the recorder.
-        ring_folder: FRTOP_DIR of its environment; "" if not set.
-        ended: number of ranks of the world that have ended on this host; 0 unless its launcher
-            lives and has started all of them here.
+        job: identity of the world: if possible, the same for all its ranks on all hosts.
+        prepared: it has frtop's recorder, or its environment starts the recorder.
+        ring_folder: FRTOP_DIR in its environment; "" if not set.
+        ended: number of the world's ranks that have ended on this host; 0 unless its launcher
+            lives and started all of them here.
         reasons: what could not be read.
     """
 
@@ -128,11 +128,11 @@ class FoundJob:
     Attributes:
         identity: as in `Candidate.job`.
         name: file name of the script, or name of the module or of the inference engine.
-        launcher: what started it: "torchrun", "mp.spawn", "srun", ...; "" if unknown.
+        launcher: the program that started it: "torchrun", "mp.spawn", "srun", ...; "" if unknown.
         launcher_pid: pid of that process, if it runs on this host.
         prepared: all its ranks are prepared.
         ranks: ordered by rank, then pid.
-        helpers: data workers and other helpers of its ranks.
+        helpers: data workers and other helpers of the ranks.
     """
 
     identity: str
@@ -147,7 +147,7 @@ class FoundJob:
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """Processes of another user: counted by their public names, not looked at."""
+    """Processes of another user: counted by their public names, but not inspected."""
 
     uid: int
     user: str
@@ -160,17 +160,17 @@ class LeftAlone:
         return f"{ranks} of user {self.user}: not looked at"
 
     def note(self, *, through_shell: bool = False) -> str:
-        """Returns the text with the next step; `through_shell`: how this host was reached."""
+        """Returns the text with the next step; `through_shell` if a shell reached this host."""
         as_root = os.geteuid() == 0 or AS_USER in os.environ
         return f"{self.text}; {advice(self.user, as_root=as_root, through_shell=through_shell)}"
 
 
 def advice(user: str, *, as_root: bool, through_shell: bool = False) -> str:
-    """Returns how root, or somebody else, sees the ranks of `user`."""
+    """Returns how root, or another user, can see the ranks of `user`."""
     option = "" if user == "root" else f" --user {user}"
     if not as_root:
         return (
-            f"{user} can admit you: `frtop key admit`, with what `frtop key` prints here;"
+            f"{user} can admit you with `frtop key admit` and what `frtop key` prints here;"
             f" root can look: `frtop{option}`"
         )
     if through_shell:

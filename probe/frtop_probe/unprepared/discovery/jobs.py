@@ -29,7 +29,7 @@ def find_jobs(
 
     Args:
         table: facts by pid, with the ancestors of the processes that matter.
-        recorded: processes that have a ring of frtop's recorder.
+        recorded: processes with a ring of frtop's recorder.
     """
     standings = classify(table)
     worlds: defaultdict[str, list[Standing]] = defaultdict(list)
@@ -50,8 +50,8 @@ def find_jobs(
 def identity_of(standing: Standing, standings: Standings) -> str:
     """Returns a text that is the same for all ranks of one world.
 
-    The environment's words are equal on all hosts. Without them, processes on one host that
-    were started by the same process and run the same program count as one world.
+    The environment's words are equal on all hosts. Without them, processes count as one world if
+    the same process on the same host started them and they run the same program.
     """
     if standing.claim is not None and standing.claim.world:
         return " ".join(standing.claim.world)
@@ -77,7 +77,7 @@ def _starter(standing: Standing, standings: Standings) -> ProcessFacts | None:
 def _without_doubles(ranks: list[Standing]) -> tuple[list[Standing], list[Standing]]:
     """Separates processes that claim the rank of another process that looks more like a rank.
 
-    They are forked children with their rank's environment, whose parent is gone.
+    They are forked children with their rank's environment, whose parent has ended.
     """
     best: dict[int, int] = {}
     for rank in ranks:
@@ -96,7 +96,8 @@ def _without_doubles(ranks: list[Standing]) -> tuple[list[Standing], list[Standi
 def _split(identity: str, ranks: list[Standing], standings: Standings) -> dict[str, list[Standing]]:
     """Splits a world in which a rank occurs twice: by replica, else by launcher.
 
-    It is an earlier run at the same address that has not ended, or replicas of an engine.
+    The second rank belongs to an earlier run at the same address that has not ended, or to
+    another replica of an engine.
     """
     numbers = Counter(n for rank in ranks if (n := _number(rank)) is not None)
     if all(count == 1 for count in numbers.values()):
@@ -126,7 +127,7 @@ def _job(
     ended = _ended(ranks)
     candidates = [replace(_candidate(one, identity, recorded), ended=ended) for one in ranks]
     numbers = {_number(rank) for rank in ranks}
-    # Only claims of this world are among the doubles; a split world shares them by rank.
+    # The doubles contain only claims of this world; a split world divides them by rank.
     helpers = [replace(d, role="data_worker") for d in doubles if _number(d) in numbers]
     helpers += [s for s in standings.values() if _helps(s, pids, launcher)]
     return FoundJob(
@@ -146,7 +147,7 @@ def _job(
 def _ended(ranks: list[Standing]) -> int:
     """Returns how many ranks of a world have ended; 0 unless one living launcher started all here.
 
-    A launcher starts its ranks in one go, and waits for all of them.
+    A launcher starts its ranks all at once, and waits for all of them.
     """
     claims = [rank.claim for rank in ranks]
     sizes = {claim.local_world_size for claim in claims if claim is not None}
@@ -182,7 +183,7 @@ def _launcher(rank: Standing, standings: Standings) -> tuple[str, int | None]:
 
 
 def _name_of_program(rank: Standing, standings: Standings) -> str:
-    """As `_program`, but prefers the title of a worker, which changes while it lives."""
+    """Like `_program`, but prefers the title of a worker, which changes while it lives."""
     work = rank.title.work if rank.title is not None else ""
     return work or _program(rank, standings)
 

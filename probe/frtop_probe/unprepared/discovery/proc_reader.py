@@ -1,8 +1,8 @@
 """Reads the facts of one process from /proc, in an order that a stuck process cannot block.
 
 `stat`, `wchan`, `comm`, `status` and the links never wait. `cmdline`, `environ` and `maps` take the
-target's memory lock, which a thread in a device driver may hold for ever. Only `read_blocking`
-reads these; the caller may run it in a process that it can leave behind.
+target's memory lock, which a thread in a device driver may hold forever. Only `read_blocking` reads
+these; the caller may run it in a process that it can leave behind.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WHY: Final = {errno.EACCES: "no rights", errno.EPERM: "no rights"}
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """What `read_blocking` has read; None for what it was not asked for or could not read."""
+    """What `read_blocking` read; None for values not requested or not readable."""
 
     argv: tuple[str, ...] | None = None
     environ: Mapping[str, str] | None = None
@@ -49,11 +49,11 @@ class Blocking:
 
 
 BlockingReader = Callable[[int, tuple[str, ...]], Blocking]
-"""Called with a pid and names out of cmdline, environ and maps. Raises OSError if it gave up."""
+"""Takes a pid and names among cmdline, environ and maps. Raises OSError if it gives up."""
 
 
 def read_stat(folder: str) -> Stat | None:
-    """Reads `folder`/stat; None when the process is gone or a zombie."""
+    """Reads `folder`/stat; None if the process is gone or a zombie."""
     found = pid_stat.read(folder)
     return None if found is None or found.has_ended else found
 
@@ -61,7 +61,7 @@ def read_stat(folder: str) -> Stat | None:
 def read_facts(
     pid: int, stat: Stat, uid: int, blocking: BlockingReader, proc: str = PROC
 ) -> ProcessFacts | None:
-    """Reads all that discovery needs of a process of this user; None when it is gone."""
+    """Reads everything that discovery needs of a process of this user; None if it is gone."""
     folder = f"{proc}/{pid}"
     facts = ProcessFacts(
         pid=pid,
@@ -98,14 +98,14 @@ def read_facts(
 
 
 def is_rank_of_other(pid: int, stat: Stat, proc: str = PROC) -> bool:
-    """Returns whether a process has a backend, by the names of its threads, which are public."""
+    """Returns whether a process has a backend, by its thread names, which are public."""
     if stat.threads == 1:
         return False
     return any(GROUP_THREADS.match(name) for name in _threads(f"{proc}/{pid}", stat)[0])
 
 
 def read_blocking(pid: int, names: tuple[str, ...], proc: str = PROC) -> Blocking:
-    """Reads the named ones of cmdline, environ and maps. May wait for ever."""
+    """Reads those of cmdline, environ and maps that are named. May wait forever."""
     found, unread = Blocking(), []
     for name in names:
         path = f"{proc}/{pid}/{name}"
@@ -130,7 +130,7 @@ def parse_cmdline(data: bytes) -> tuple[str, ...]:
 
 
 def parse_environ(data: bytes, names: Collection[str] = NAMES) -> dict[str, str]:
-    """Returns the variables in `names`; if a name occurs twice, the first counts."""
+    """Returns the variables in `names`; if a name occurs twice, the first value counts."""
     found: dict[str, str] = {}
     for entry in data.split(b"\0"):
         name, equals, value = entry.partition(b"=")
@@ -142,14 +142,14 @@ def parse_environ(data: bytes, names: Collection[str] = NAMES) -> dict[str, str]
 
 
 def _matters(facts: ProcessFacts) -> bool:
-    """Returns whether its command line and environment could make it a part of a job."""
+    """Returns whether its command line and environment could make it part of a job."""
     return facts.is_python or facts.has_torch or "::" in facts.comm or not facts.program
 
 
 def _with_blocking(facts: ProcessFacts, read: BlockingReader, unread: list[str]) -> ProcessFacts:
     first = _call(read, facts.pid, ("cmdline", "environ"), unread)
     facts = replace(facts, argv=first.argv or (), environ=first.environ or {})
-    # The names of its threads say enough, and maps is the longest and slowest of the three.
+    # Thread names say enough, and maps is the longest and slowest of the three.
     if facts.is_python and not facts.has_torch and not _timed_out(first):
         facts = replace(facts, torch=_call(read, facts.pid, ("maps",), unread).torch)
     return facts
@@ -177,8 +177,8 @@ def _why(error: OSError) -> str:
 def _threads(folder: str, stat: Stat) -> tuple[frozenset[str], str]:
     """Returns the names of all threads, and the wait that makes reading memory unsafe.
 
-    If there are more than `MAX_THREADS`, it reads the first and the last: torch starts those of
-    process groups after the pools that are so large.
+    If there are more than `MAX_THREADS`, it reads the first and the last ones: torch starts the
+    threads of process groups after its large pools.
     """
     states = [(folder, stat)]
     if stat.threads > 1:
@@ -195,7 +195,7 @@ def _threads(folder: str, stat: Stat) -> tuple[frozenset[str], str]:
 
 
 def _wait(folder: str) -> str:
-    """Returns the kernel function of a wait that may hold the memory lock; "" for others."""
+    """Returns the kernel function of a wait that may hold the memory lock; "" for other waits."""
     name = read_text(f"{folder}/wchan", 256).strip()
     if name in _HIDDEN:
         return "wchan hidden"
@@ -203,9 +203,9 @@ def _wait(folder: str) -> str:
 
 
 def only_uid(folder: str) -> int | None:
-    """Returns the user id; None for a process that has ended or has ids of several users.
+    """Returns the user id; None if a process has ended or has ids of several users.
 
-    A process that may not be dumped has files that root owns, so these do not tell its user.
+    Files of a process that may not be dumped belong to root, so these do not show its user.
     """
     ids = set(read_fields(f"{folder}/status").get("Uid", "").split())
     return int(ids.pop()) if len(ids) == 1 else None

@@ -1,4 +1,4 @@
-"""Decides which processes are ranks, launchers or helpers, from the facts of all."""
+"""Decides from the facts of all processes which are ranks, launchers or helpers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TORCH_LAUNCHERS: Final = ("torchrun", "accelerate", "deepspeed")
 
 
 class Strength(IntEnum):
-    """How much a process looks like a rank, apart from its environment."""
+    """How much a process looks like a rank, leaving aside its environment."""
 
     NOTHING = 0
     TORCH = 1
@@ -29,11 +29,11 @@ class Strength(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A process's role and what it rests on.
+    """A process's role and the evidence for it.
 
     Attributes:
         sure: False for a rank that counts only if another rank of its world is sure.
-        claim: from its environment, unless inherited from its parent.
+        claim: the claim of its environment, unless inherited from its parent.
         rank_above: pid of the nearest ancestor that is a rank.
         launcher_above: pid of the nearest ancestor that is a launcher.
     """
@@ -60,7 +60,7 @@ def strength_of(facts: ProcessFacts) -> Strength:
 
 
 def classify(table: Table) -> dict[int, Standing]:
-    """Returns the standing of every process, in the order parents before children."""
+    """Returns the standing of every process, parents before children."""
     claims = {
         pid: claim
         for pid, facts in table.items()
@@ -74,8 +74,8 @@ def classify(table: Table) -> dict[int, Standing]:
         claim = claims.get(pid)
         for starter in ancestors(facts, table):
             if starter.pid in spawners and _same_place(claim, claims.get(starter.pid)):
-                # One launcher per node, and in it one process per device: the environment
-                # has the number of the node.
+                # There is one launcher per node, and below it one process per device: the
+                # environment has the node's number.
                 claim = _of_the_node(claim)
         parent = standings.get(facts.parent)
         if pid in spawners:
@@ -88,7 +88,7 @@ def classify(table: Table) -> dict[int, Standing]:
 
 
 def launcher_kind(facts: ProcessFacts) -> str:
-    """Returns the kind of launcher that a process is by name or command line; "" for others."""
+    """Returns which kind of launcher a process is, by name or command line; "" for others."""
     kind = command_line.launcher_kind(facts.argv) or command_line.PROGRAM_LAUNCHERS.get(
         facts.comm, ""
     )
@@ -96,7 +96,7 @@ def launcher_kind(facts: ProcessFacts) -> str:
 
 
 def ancestors(facts: ProcessFacts, table: Table) -> Iterator[ProcessFacts]:
-    """Yields parent, grandparent and so on, as far as they are in the table."""
+    """Yields parent, grandparent and so on, as far as the table has them."""
     for _ in range(MAX_DEPTH):
         parent = table.get(facts.parent)
         if parent is None or parent.pid == facts.pid:
@@ -106,7 +106,7 @@ def ancestors(facts: ProcessFacts, table: Table) -> Iterator[ProcessFacts]:
 
 
 def _parents_first(table: Table) -> list[int]:
-    """Returns all pids, parents first; a reused pid must not make a circle."""
+    """Returns all pids, parents first; a reused pid must not cause a cycle."""
     ordered: dict[int, None] = {}
     for pid, facts in table.items():
         chain = [pid]
@@ -144,7 +144,7 @@ def starter_of(facts: ProcessFacts, table: Table) -> ProcessFacts | None:
 
 
 def is_fork_server(facts: ProcessFacts, parent: ProcessFacts | None) -> bool:
-    """Returns whether it is a fork server; the children of one have its command line."""
+    """Returns whether it is a fork server; a fork server's children share its command line."""
     above = command_line.helper_role(parent.argv) if parent is not None else None
     return command_line.helper_role(facts.argv) == "fork_server" != above
 
@@ -160,10 +160,10 @@ def is_multiprocessing(facts: ProcessFacts, starter: ProcessFacts) -> bool:
 
 
 def _spawners(table: Table, claims: Mapping[int, RankClaim]) -> set[int]:
-    """Finds programs that start ranks by multiprocessing and are no ranks themselves.
+    """Finds programs that start ranks by multiprocessing and are not ranks themselves.
 
-    What torchrun has started is a rank in any case; its children have a world of their own. A
-    child that claims a rank which its starter does not claim is a rank before it has any thread.
+    A process started by torchrun is always a rank; its children have their own world. A child
+    that claims a rank that its starter does not claim is a rank even before it has any thread.
     """
     found = set()
     for facts in table.values():
@@ -211,7 +211,7 @@ def _standing(  # noqa: PLR0911 - one rule after the other
     if title is not None:
         if not (title.is_rank or facts.has_group_threads):
             return standing("other")
-        # Engines give their workers a world of their own, whatever environment they inherit.
+        # Engines give their workers a separate world, whatever environment they inherit.
         return standing("rank", own=own if title.engine == "Ray" else None)
     if facts.has_group_threads:
         return standing("rank", own=own)
@@ -242,8 +242,8 @@ def _fixed_role(facts: ProcessFacts, parent: Standing | None) -> Role | None:
 def _is_sure(facts: ProcessFacts, claim: RankClaim, launcher: Standing | None) -> bool:
     """Returns whether a claim alone makes a rank, before there is a process group.
 
-    Containers of Kubernetes have RANK in every process, and srun starts anything. So libtorch
-    must be mapped unless a launcher of torch is above.
+    Kubernetes containers have RANK in every process, and srun starts anything. So libtorch
+    must be mapped, unless there is a torch launcher above.
     """
     if launcher is not None and launcher_kind(launcher.facts) in _TORCH_LAUNCHERS:
         return True
@@ -253,7 +253,7 @@ def _is_sure(facts: ProcessFacts, claim: RankClaim, launcher: Standing | None) -
 
 
 def _is_forked(facts: ProcessFacts, parent: Standing | None, chief: Standing) -> bool:
-    """Returns whether a rank's multiprocessing has started this process, not its program."""
+    """Returns whether a rank's multiprocessing started this process, not its program."""
     from_server = parent is not None and parent.role == "fork_server"
     forked = bool(facts.argv) and facts.argv == chief.facts.argv
     return from_server or forked or command_line.is_spawned(facts.argv)
@@ -276,7 +276,7 @@ def _claim_of(standing: Standing) -> RankClaim | None:
 
 
 def _same_place(one: RankClaim | None, other: RankClaim | None) -> bool:
-    """Returns whether two claims name the same rank of one world: a child has inherited its own."""
+    """Returns whether two claims name the same rank of one world: a child inherits its claim."""
     return (
         one is not None
         and other is not None

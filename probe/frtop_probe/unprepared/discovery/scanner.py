@@ -1,6 +1,6 @@
 """Finds the jobs of a user by scanning /proc repeatedly, at little cost.
 
-The first scan reads every process once. Later scans list /proc, and read a process again only if it
+The first scan reads every process once. Later scans list /proc, and reread a process only if it
 is new, has changed, or may become a rank.
 """
 
@@ -30,10 +30,10 @@ from frtop_probe.unprepared.discovery.jobs import ProcessName, find_jobs
 from frtop_probe.unprepared.discovery.proc_reader import BlockingReader
 
 RunTimeEnvironReader = Callable[[int], Mapping[str, str] | None]
-"""Reads a process's environment as it is now from its memory; None if it cannot."""
+"""Reads a process's current environment from its memory; None if it cannot."""
 FIRST_AGAIN_S: Final = 1.0
 LAST_AGAIN_S: Final = 60.0
-"""The scanner reads a process that may become a rank again after 1 s, 2 s, 4 s, ..., 60 s."""
+"""A process that may become a rank is read again after 1 s, 2 s, 4 s, ..., 60 s."""
 SETTLED_AGAIN: Final = 200
 """Unwatched processes that each scan checks: a shell may have become a rank by exec."""
 _MAX_REASONS: Final = 8
@@ -44,12 +44,12 @@ class _Entry:
     """A process that was read.
 
     Attributes:
-        inode: inode of its folder in /proc: another process with the same pid has another one.
+        inode: inode of its folder in /proc: another process with the same pid has a different one.
         stat: its last stat.
         own: it belongs to the user, and is not a kernel thread.
         is_rank_of_other: it looks like a rank of another user.
         is_watched: every scan checks it, because it may be part of a job.
-        wait_s: the pause after its next reading.
+        wait_s: the pause after its next read.
         again_at: when to read it again, by the monotonic clock.
     """
 
@@ -65,7 +65,7 @@ class _Entry:
 
     @property
     def is_final(self) -> bool:
-        """Whether another reading would show nothing new."""
+        """Whether another read would show nothing new."""
         facts = self.facts
         if facts.unread or not self.is_watched:
             return not facts.unread
@@ -76,10 +76,10 @@ class Scanner:
     """Finds the jobs of one user on this host.
 
     Args:
-        uid: the user; by default the one that runs this.
-        blocking: reads cmdline, environ and maps; by default in this thread.
+        uid: the user; by default the user of this process.
+        blocking: reads cmdline, environ and maps; by default, in this thread.
         run_time_environ: reads the environment from memory, for ranks whose launcher or script
-            sets it at run time; by default nobody reads it.
+            sets it at run time; by default, it is not read.
         proc: where /proc is.
     """
 
@@ -106,7 +106,7 @@ class Scanner:
         """Reads what has changed and returns all jobs.
 
         Args:
-            recorded: pid and start ticks of each process that has a recorder.
+            recorded: pid and start ticks of each process with a recorder.
             now: monotonic time in seconds.
         """
         now = time.monotonic() if now is None else now
@@ -127,7 +127,7 @@ class Scanner:
     def _due(self, inodes: Mapping[int, int]) -> list[tuple[int, int]]:
         """Returns the pids and inodes of the processes whose stat this scan reads.
 
-        The listing of /proc shows if an old pid has a new process: the inode differs.
+        If a pid was reused, the listing of /proc shows another inode for it.
         """
         due, settled = [], []
         for pid, inode in inodes.items():
@@ -143,7 +143,7 @@ class Scanner:
         return due + settled
 
     def _update(self, pid: int, inode: int, now: float) -> bool:
-        """Reads a process as far as needed; returns whether the table has changed."""
+        """Reads a process as far as needed; returns whether the table changed."""
         folder = f"{self._proc}/{pid}"
         stat = proc_reader.read_stat(folder)
         entry = self._entries.get(pid)
@@ -167,10 +167,10 @@ class Scanner:
         return before.parent != stat.parent
 
     def _update_other(self, entry: _Entry, now: float, *, same_program: bool) -> bool:
-        """Reads a process of another user again if it may be the user's, or a rank, by now.
+        """Rereads a process of another user if it may have become the user's, or a rank.
 
-        A launcher starts as root, becomes the user, and then becomes the program. And the threads
-        that mark a rank get their names some time after they start.
+        A launcher starts as root, becomes the user, and then becomes the program. The threads that
+        mark a rank get their names some time after they start.
         """
         settled = entry.is_kernel_thread or entry.is_rank_of_other or now < entry.again_at
         if same_program and settled:
@@ -204,7 +204,7 @@ class Scanner:
 
     def _read_again(self, entry: _Entry, now: float) -> bool:
         pid = entry.facts.pid
-        if self._owner(pid) != self._uid:  # it has changed its user, or is gone
+        if self._owner(pid) != self._uid:  # it changed its user, or is gone
             self._add(pid, entry.inode, entry.stat, now)
             return True
         return self._read(entry, now)
@@ -239,12 +239,12 @@ class Scanner:
             uid = os.stat(folder).st_uid  # noqa: PTH116 - hot
         except OSError:
             return None
-        # Root owns the files of a process that has changed its user. One with ids of several users
-        # belongs to nobody alone.
+        # Root owns the files of a process that changed its user. A process with ids of several
+        # users belongs to none of them alone.
         return uid if uid not in (0, self._uid) else proc_reader.only_uid(folder)
 
     def _table(self) -> dict[int, ProcessFacts]:
-        """Returns all processes that may be a part of a job, and their ancestors."""
+        """Returns all processes that may be part of a job, and their ancestors."""
         table: dict[int, ProcessFacts] = {}
         for first in self._entries.values():
             entry: _Entry | None = first if first.is_watched else None
@@ -262,8 +262,9 @@ class Scanner:
         )
 
     def _reasons(self) -> tuple[str, ...]:
-        """Why processes could not be read, the most frequent reason first."""
-        # What reads for root (`pipe.become_user`) is closed to its user, and so to itself.
+        """Why processes could not be read, most frequent reason first."""
+        # The process that reads for root (`pipe.become_user`) is closed to its user, and so to
+        # itself.
         ours = {os.getpid(), os.getppid()} if AS_USER in os.environ else ()
         found = Counter(
             reason
