@@ -155,8 +155,8 @@ def test_what_cannot_be_made_is_said() -> None:
     [
         ("ready", "", ""),
         ("making", "cuMemHostAlloc", "is not ready yet: cuMemHostAlloc has run for 3.0 s"),
-        ("copying", "cuEventQuery", "begun 3.0 s ago, and it has not ended"),
-        ("copying", "cuEventRecord", "begun 3.0 s ago, and cuEventRecord has not returned"),
+        ("copying", "cuEventQuery", "began 3.0 s ago, and it has not ended"),
+        ("copying", "cuEventRecord", "began 3.0 s ago, and cuEventRecord has not returned"),
         ("broken", "", "any more: why"),
     ],
 )
