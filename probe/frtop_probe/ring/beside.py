@@ -1,7 +1,7 @@
 """The files beside a ring: the socket on which the rank answers requests, and those of features.
 
 Recorder and agent both bind and connect through `address`, because the path of a Unix socket
-may have at most 107 bytes.
+has at most 107 bytes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 SUFFIX: Final = ".sock"
 MAX_ADDRESS: Final = 107
 FILES: Final = re.compile(r"(?P<ring>\d{1,10}-\d{1,20}(?:-\d{1,20})?)\.[a-z]+\.json(?:\.tmp)?")
-"""Names of files of features: the ring's name, the content, `.json`. If its rank was killed while
-torch was writing it, a file ends in `.tmp`."""
+"""Names of features' files: the ring's name, the content, `.json`. A file ends in `.tmp` if its
+rank was killed while torch was writing it."""
 
 
 def socket_of(ring: Path) -> Path:
@@ -43,17 +43,17 @@ def address(path: Path) -> Iterator[bytes]:
 
 
 def create_file(path: Path) -> None:
-    """Creates a file for torch to write, which itself would follow links and use the umask.
+    """Creates a file for torch to write. Torch itself would follow links and apply the umask.
 
     Raises:
-        OSError: it is there already, or cannot be made.
+        OSError: it exists already, or cannot be created.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(path, flags, 0o600))
 
 
 def remove_ring(ring: Path) -> None:
-    """Removes a ring and all that lies beside it, ignoring errors."""
+    """Removes a ring and its files beside it, ignoring errors."""
     with suppress(OSError):
         for path in list(ring.parent.iterdir()):
             found = FILES.fullmatch(path.name)

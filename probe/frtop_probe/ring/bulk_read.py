@@ -15,7 +15,7 @@ from frtop_probe.ring.reader import OpKey, Ring
 Words = tuple[int, int, int, int, int, int, int, bool]
 """One slot: sequence number, issue time in ns, number in its group, group and form ids, party with
 event and flags, position of the sizes, checksum with later flags and reduce op; and whether the
-checksum is right. If not, the slot is being written."""
+checksum is right. If it is wrong, the rank is writing the slot."""
 
 _CHUNK: Final = 512
 _WIDTH: Final = layout.SLOT_SIZE // 8
@@ -48,7 +48,7 @@ def words(ring: Ring, first: int, last: int) -> Iterator[Words]:
 
 
 class Slots(NamedTuple):
-    """Events that are completely written, in order, field by field."""
+    """Completely written events, in order, field by field."""
 
     sequence: list[int]
     issued: list[int]
@@ -75,7 +75,7 @@ class Slots(NamedTuple):
 
 
 def slots(ring: Ring, first: int, last: int) -> Iterator[Slots]:
-    """Yields the events `first` to `last` in batches, without those that cannot be read.
+    """Yields the events `first` to `last` in batches, without unreadable ones.
 
     All are copied at once, because callers pause between batches and the rank goes on.
     """
@@ -102,13 +102,13 @@ def slots(ring: Ring, first: int, last: int) -> Iterator[Slots]:
 
 
 def _readable(found: Slots, sums: list[int], expected: list[int], first: int) -> Slots:
-    """Leaves out slots that are being written or have been overwritten."""
+    """Leaves out slots that the rank is writing or has overwritten."""
     read = enumerate(zip(sums, expected, found.sequence, strict=True), first)
     return found.only(made == right and of == number for number, (made, right, of) in read)
 
 
 def first_since(ring: Ring, first: int, last: int, at_ns: int) -> int:
-    """Returns the first event from `first` to `last` that is not before `at_ns`; else `last + 1`.
+    """Returns the first event from `first` to `last` at or after `at_ns`; else `last + 1`.
 
     Threads may write a few events out of order, so some before it may be later by microseconds.
     """
@@ -126,7 +126,7 @@ def first_since(ring: Ring, first: int, last: int, at_ns: int) -> int:
 def waited(slots: Slots) -> list[int]:
     """Returns how long the issuing thread waited for the end of each op, in ns.
 
-    It is 0 if that was not seen, or the wait goes on; an upper bound if the end was found late.
+    It is 0 if nobody saw the wait or it goes on; an upper bound if the end was found late.
     """
     return [
         done - wait if done > wait >= issued > 0 and not later & _ELSEWHERE else 0
@@ -166,12 +166,12 @@ def group_of(what: int) -> int:
 
 
 def is_collective(party: int) -> bool:
-    """Returns whether the word with party, event and flags is that of a collective."""
+    """Returns whether the word with party, event and flags belongs to a collective."""
     return is_collective_half(party >> 32 & _SUM)
 
 
 def is_collective_half(what: int) -> bool:
-    """Returns whether event and flags are those of a collective."""
+    """Returns whether event and flags belong to a collective."""
     event, flags = event_and_flags(what)
     return event == Event.OP and not flags & Flag.P2P
 

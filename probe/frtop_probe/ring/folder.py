@@ -1,8 +1,8 @@
-"""The private folder of a user on this host, with rings and the agent's files.
+"""A user's private folder on this host, with rings and the agent's files.
 
 `FRTOP_DIR` names the folder; otherwise it is in shared memory, in `/run/user/UID`, or in `/tmp`.
-Whoever can write there could forge ranks, and whoever can read there sees the job. So a folder is
-refused unless this user owns it and it is closed to all others.
+Anyone who can write there could forge ranks, and anyone who can read there sees the job. So frtop
+refuses a folder unless this user owns it and it is closed to all others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FolderError(Exception):
 
     Attributes:
         why: the text without the fix.
-        exists: whether something is there.
+        exists: whether the path exists.
     """
 
     def __init__(self, why: str, advice: str, *, exists: bool = False) -> None:
@@ -55,7 +55,7 @@ class AgentFiles:
 
     @classmethod
     def here(cls, folder: Path) -> AgentFiles:
-        """Returns those of this process's pid namespace."""
+        """Returns the files of this process's pid namespace."""
         return cls(folder, PidNamespace.here().name)
 
     @property
@@ -90,7 +90,7 @@ class AgentFiles:
 def lock_state(path: Path) -> tuple[bool, int]:
     """Returns whether a process holds `flock` on a file, and the file's mtime in ns if none does.
 
-    The mtime is 0 if there is no file, or no such locks on its file system. The test takes a
+    The mtime is 0 if there is no file, or its file system lacks such locks. The test takes a
     shared lock briefly, so that many processes can test at once; a process that wants the lock
     itself therefore tries more than once.
     """
@@ -118,7 +118,7 @@ def folder(*, make: bool = True) -> Path:
     """Returns this user's folder on this host (or `FRTOP_DIR`), created if it is missing.
 
     Args:
-        make: if False, nothing is created, and the folder that would be used is returned.
+        make: if False, creates nothing and returns the folder that it would use.
 
     Raises:
         FolderError: no folder is private to this user; the text says why the first one is not.
@@ -127,11 +127,11 @@ def folder(*, make: bool = True) -> Path:
 
 
 def candidates(*, make: bool = True) -> list[Path]:
-    """Returns `folder()`, then the other folders that may have rings.
+    """Returns `folder()`, then the other folders that may hold rings.
 
-    The first is the one in which an agent lives, else one with rings, else the first one with room
-    for an agent's files. So ranks, agents and operators agree, even where some of them do not see
-    all folders (`/run/user` comes and goes with a user's sessions).
+    First comes the folder of a running agent, else one with rings, else the first with room for an
+    agent's files. So ranks, agents and operators agree, even if some of them do not see all folders
+    (`/run/user` comes and goes with a user's sessions).
 
     Raises:
         FolderError: no folder is usable; the text says why the first one is not.
@@ -147,7 +147,7 @@ def candidates(*, make: bool = True) -> list[Path]:
 
 
 def preferred(folders: Iterable[Path]) -> list[Path]:
-    """Returns the folders in the order in which they are used now; see `candidates`."""
+    """Returns the folders in their current order of use; see `candidates`."""
     return sorted(folders, key=_preference)
 
 
@@ -162,7 +162,7 @@ def existing() -> list[Path]:
 
 
 def taken() -> str:
-    """Returns which usual folders others have taken, and which one is used; "" if none is taken."""
+    """Returns which usual folders other users have taken, and which one is in use; "" for none."""
     if os.environ.get("FRTOP_DIR"):
         return ""
     used, errors = _sorted_out(lambda path: claim(path, make=False))
@@ -181,7 +181,7 @@ def _sorted_out(check: Callable[[Path], Path]) -> tuple[list[Path], list[FolderE
     for parent in (SHARED_MEMORY, own, TEMPORARY):
         try:
             if parent == own:
-                _private(own)  # made at a log-in; elsewhere it is missing
+                _private(own)  # login creates it; elsewhere it is missing
             found.append(check(parent / f"frtop-{uid}"))
         except FolderError as error:
             if parent != own:
@@ -190,7 +190,7 @@ def _sorted_out(check: Callable[[Path], Path]) -> tuple[list[Path], list[FolderE
 
 
 def _preference(path: Path) -> tuple[bool, bool, bool]:
-    """The least comes first."""
+    """Sort key: the smallest comes first."""
     lives = agent_lives(path)
     return not lives, not (lives or _has_rings(path)), not _has_room(path)
 
@@ -240,7 +240,7 @@ def claim(path: Path, *, make: bool = True) -> Path:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # it lies in a folder that this user may not enter
+    except OSError:  # it is in a folder that this user may not enter
         return False
 
 
@@ -248,7 +248,7 @@ def _private(path: Path) -> Path:
     """Checks a folder that should exist.
 
     Raises:
-        FolderError: it does not, or others could change it.
+        FolderError: it does not exist, or others could change it.
     """
     try:
         status = path.lstat()

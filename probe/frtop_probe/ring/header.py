@@ -1,6 +1,6 @@
 """Reads whose ring a file is, how large its sections are, and whether that process lives.
 
-Nothing in the file is trusted: sizes are checked before they are used.
+Trusts nothing in the file: checks sizes before it uses them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frtop_probe.ring.layout import Shape, StatusCell
 _FLOCK: Final = struct.Struct("hhqqi")
 """`struct flock` of 64-bit Linux: type, whence, start, length, pid."""
 _MAX_ROWS: Final = 4096
-"""Groups, and ops in the overflow: all of them are read twice a second."""
+"""Most groups, and most ops in the overflow: readers read them all twice a second."""
 
 
 class RingError(Exception):
@@ -30,7 +30,7 @@ class RingClosed(RingError):
 
 
 class OtherVersion(RingError):
-    """The file is a ring of another build of frtop."""
+    """Another build of frtop wrote the ring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def read_header(data: bytes, size: int, path: Path) -> tuple[RingHeader, Shape]:
         raise RingError(f"{path.name}: section sizes do not add up")
     numbers = start_ticks, pid_namespace, main_ident, abs(monotonic_ns), abs(wall_ns)
     if not 0 < pid < 2**31 or max(numbers) >= layout.LONGEST:
-        raise RingError(f"{path.name}: of no process that could be")
+        raise RingError(f"{path.name}: its process cannot exist")
     header = RingHeader(
         pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident
     )
@@ -127,11 +127,11 @@ def read_header(data: bytes, size: int, path: Path) -> tuple[RingHeader, Shape]:
 def locked(path: Path) -> bool:
     """Returns whether a process, in any container, holds a record lock on the file.
 
-    Opens the file each time: closing a descriptor drops the locks that the *closing*
-    process holds on the file, and the agent holds none.
+    Opens the file each time. Closing a descriptor drops the locks of the *closing* process
+    on the file, but the agent holds none.
 
     Raises:
-        OSError: the file cannot be opened, or its file system has no such locks.
+        OSError: the file cannot be opened, or its file system lacks such locks.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:

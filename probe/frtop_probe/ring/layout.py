@@ -8,7 +8,7 @@ A ring is one file, mapped by the rank that writes it. The agent copies what it 
     sites      N x 32   per call site: how long an op from there usually takes
     overflow   N x 88   pending ops so old that the history would overwrite them
     sizes      N x 64   shapes and splits of ops, each overwritten after N chunks
-    marks      N x 64   the history of all else: steps, notes, fetches, phases
+    marks      N x 64   the history of everything else: steps, notes, fetches, phases
     side table          append-only: op forms, call sites, groups, exceptions, as JSON
     slots      N x 88   the history: one op each
     more slots N x 88   a hole in the file until an operator asks for a longer history
@@ -17,15 +17,15 @@ Rules that make reading safe without a lock, on processors that reorder stores a
 
 * A cell is a native 64-bit word: a reader sees the old or the new value, never a mix.
 * Everything longer has a CRC-32. A reader copies it, computes the sum, and drops what does not
-  match: it is being written, or was overwritten meanwhile.
+  match: the rank is writing it or has just overwritten it.
 * The event with sequence number `n` (from 1) is in slot `n % slots`; another number there means
   that the event was overwritten. Events from `StatusCell.LONGER_FROM` on are in slot
   `slots + n % more`. No event has that number yet when the cell is set, so none changes its place.
-* Fields of a slot that change later are one store each and are not in its sum. Flags and reduce op
-  share a word with the sum, so they belong to the same op; times before the op was issued are left
-  from the slot's previous event, and mean 0.
-* Marks are numbered apart, and mark `n` is in `n % marks`: a loop that only fetches overwrites no
-  op. Their end and samples change later, and are one store each.
+* Fields of a slot that change later are one store each and outside its sum. Flags and reduce op
+  share a word with the sum, so they belong to the same op. Times before the op was issued are left
+  over from the slot's previous event, and mean 0.
+* Marks have their own numbers, and mark `n` is in `n % marks`: a loop that only fetches overwrites
+  no op. Their end and samples change later, and are one store each.
 * The writer commits side-table bytes by advancing `StatusCell.SIDE_USED` after writing them.
   Entries never change; a later entry of the same kind and number replaces an earlier one.
 
@@ -72,7 +72,7 @@ class StatusCell(enum.IntEnum):
     STEP = 6  # last training step that ended (0: none)
     STEP_NS = 7  # when it ended
     FETCH_BEGIN_NS = 8  # start of the last DataLoader fetch
-    FETCH_END_NS = 9  # its end; a fetch is running if it is before the start
+    FETCH_END_NS = 9  # its end; if that is before the start, a fetch is running
     FETCH_WORKER = 10  # index of the worker that it waits for; -1 unknown, -2 no workers
     FETCH_WORKER_PID = 11
     FETCH_WORKERS = 12  # number of workers
@@ -82,7 +82,7 @@ class StatusCell(enum.IntEnum):
     RANK = 16  # global rank; -1 while unknown
     EXCEPTION_NS = 17  # when an exception ended the program (0: none)
     MARKS = 18  # sequence number of the newest mark (0: none)
-    WATCHED = 19  # kinds of marks that are recorded if they happen: bits `1 << MarkKind`
+    WATCHED = 19  # kinds of marks that the rank records: bits `1 << MarkKind`
     LONGER_FROM = 20  # the first event that is in one of the more slots (0: none is)
 
 
@@ -104,7 +104,7 @@ class Side(enum.IntEnum):
     GROUP = 4  # name, description, backend, ranks (folded), exact, timeout_s, blind, error
     EXCEPTION = 5  # type, text, thread, frames, main: an uncaught exception
     NOTE = 6  # text, from the recorder or from annotate()
-    TRANSPORTS = 7  # [[name, sign], ...] of those past c10d; the last one is valid
+    TRANSPORTS = 7  # [[name, sign], ...] of transports past c10d; the last one is valid
     MODULE = 8  # [path, class of the outermost module, part of it, modules in that part ...]
 
 
@@ -112,18 +112,18 @@ SIDE_ENTRY: Final = struct.Struct("=IHHII")
 """Payload bytes, kind, padding bytes after the payload (entries are 8-aligned), id, CRC-32 of
 the payload."""
 SIDE_RESERVED: Final = 64 * 1024
-"""Bytes at the end of the side table for exceptions, notes and groups only: many distinct
+"""Bytes at the end of the side table, reserved for exceptions, notes and groups: many distinct
 call sites must not crowd them out."""
 
 GROUP_ROW: Final = struct.Struct("=3Q4q64sII")
 """One word each: sequence number of the last op, number of the last collective, number of the last
 p2p op; then those at `GROUP_DEVICE`. Then a copy of the last op's slot up to its later flags, which
-the recorder's thread makes now and then. It is valid if its sequence number equals the first word,
-and is needed once the op is overwritten in the history."""
+the recorder's thread makes now and then. It is valid if its sequence number equals the first word.
+Readers need it once the history has overwritten the op."""
 GROUP_DEVICE: Final = 24
 """Offset of four words of a group whose ops run on a device, all 0 in other groups: number of the
 last collective that was handed to the device, of the last one that the device has completed, when
-that last advanced in ns, and 1 while the recorder follows it (0: both may be outdated)."""
+that last advanced in ns, and 1 while the recorder follows the device (0: both may be outdated)."""
 GROUP_COPY: Final = 56
 """Offset of the copy."""
 COPIED: Final = 72
@@ -144,7 +144,7 @@ SLOT: Final = struct.Struct("=64sIBBHqq")
 `message` is the number of a send or receive among those of its rank with the same group, direction,
 peer and tag (on a device: with any tag): 1 to `MESSAGES`, then from 1 again; 0 if it was not
 counted. `done` is 0 while pending, and negative if the op failed at that time. `wait` is when a
-thread began to wait for the op; if negative, when the last wait ended; 0 if nobody has waited."""
+thread began to wait for the op; if negative, when the last wait ended; 0 without a wait."""
 SLOT_SIZE: Final = SLOT.size
 MESSAGES: Final = 2**16 - 1
 SLOT_ISSUED: Final = 8
@@ -181,8 +181,8 @@ MARK_BODY: Final = struct.Struct("=QqQQII")
 MARK: Final = struct.Struct("=40sI4xqq")
 """A body and its CRC-32, end in ns, samples.
 
-The end is 0 while it lasts, equal to the start for a mark without a duration, and negative where
-the end was not seen. Samples are those that the job reports for a step, after its end."""
+The end is 0 while the mark lasts, equal to the start for a mark without a duration, and negative
+if nobody saw it. Samples are what the job reports for a step, after its end."""
 MARK_SIZE: Final = MARK.size
 MARK_END: Final = 48
 """Offset of the end: 8-aligned, so that ending a mark is one store."""
@@ -195,7 +195,7 @@ class MarkKind(enum.IntEnum):
     STEP = 1  # the step that ended
     NOTE = 2  # id of a NOTE entry
     FETCH = 3  # index of the DataLoader's worker, plus 1; 0: none, or unknown
-    FORWARD = 4  # of the phases: the step in which they lie
+    FORWARD = 4  # for this and the other phases: the step that contains them
     BACKWARD = 5
     OPTIMIZER = 6
 
@@ -205,24 +205,24 @@ class Flag(enum.IntFlag):
 
     SYNC = 1  # the caller waits for the op before it continues
     P2P = 2  # numbered apart from collectives, so ranks cannot be compared by its number
-    UNTRACKED = 4  # completion unknown (devices); `done` is when its handle was dropped
+    UNTRACKED = 4  # completion unknown (devices); `done` is when the recorder dropped its handle
     LATE = 8  # `done` is when the op was found complete: it may have been earlier
     DEVICE = 16  # it runs on a device, and the call that issues it does not wait for it
-    ENQUEUED = 32  # of a DEVICE op: that call has returned
-    ELSEWHERE = 64  # another thread waited for it than the one that issued it
+    ENQUEUED = 32  # for a DEVICE op: that call has returned
+    ELSEWHERE = 64  # a thread other than the issuing one waited for it
 
 
 class IssuePhase(enum.IntEnum):
     """What a rank does when it issues an op: the issuer's bits from `PHASE_SHIFT` on.
 
-    The bits below are the number of a MODULE entry (0: no module, or not known).
+    The bits below are the number of a MODULE entry (0: no module, or unknown).
     """
 
     UNRECORDED = 0
     FORWARD = 1
     BACKWARD = 2
     OPTIMIZER = 3
-    RECOMPUTE = 4  # a forward that is run again inside a backward
+    RECOMPUTE = 4  # a forward that runs again inside a backward
     OUTSIDE = 5  # none of these
 
 

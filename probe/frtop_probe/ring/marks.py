@@ -14,7 +14,7 @@ from frtop_probe.ring.layout import LONGEST, MarkKind, StatusCell
 from frtop_probe.ring.reader import Ring
 
 _CHUNK: Final = 256
-"""Marks that are copied at once."""
+"""Number of marks that one read copies."""
 _WIDTH: Final = layout.MARK_SIZE // 8
 _WORDS: Final = (0, 1, 2, 3, 6, 7)
 """Fields that are whole words: sequence number, start, number, thread, end, samples."""
@@ -44,15 +44,15 @@ class MarkRow(NamedTuple):
 
 
 def read_marks(ring: Ring, since_ns: int = 0) -> list[MarkRow]:
-    """Returns the marks that ended at `since_ns` or later, or have not ended, by their start.
+    """Returns the marks that ended at `since_ns` or later, or have not ended, sorted by start.
 
-    It leaves out marks whose end was not seen, and those that the rank is writing.
+    Leaves out marks with an unseen end, and marks that the rank is writing.
     """
     found: list[MarkRow] = []
     for rows in _chunks(ring):
         found += rows
-        # Older ones began earlier. The few that outlast a whole chunk of newer ones are not
-        # searched for.
+        # Older ones began earlier. We do not search for the few that outlast a
+        # whole chunk of newer ones.
         if rows and max(row.begin_ns for row in rows) < since_ns:
             break
     lasting = _lasting(found)
@@ -71,13 +71,13 @@ def _lasting(rows: list[MarkRow]) -> list[MarkRow]:
 
 
 def watched(ring: Ring) -> frozenset[MarkKind]:
-    """Returns the kinds that are recorded when they happen; steps and notes always are."""
+    """Returns the kinds that the rank records; it always records steps and notes."""
     bits = ring.cell(StatusCell.WATCHED)
     return frozenset(kind for kind in MarkKind if bits >> kind & 1)
 
 
 def _chunks(ring: Ring) -> Iterator[list[MarkRow]]:
-    """Yields all marks, the newest first, some at a time."""
+    """Yields all marks, newest first, in chunks."""
     head, places = ring.cell(StatusCell.MARKS), ring.shape.marks
     oldest = max(1, head - places + 1)
     while head >= oldest:

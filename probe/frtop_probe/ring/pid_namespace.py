@@ -16,7 +16,7 @@ _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 @dataclass(frozen=True, slots=True)
 class PidNamespace:
-    """A namespace by boot id (16 bytes, zeros where unknown) and the inode of the namespace."""
+    """A namespace, identified by boot id (16 bytes; zeros if unknown) and inode."""
 
     boot: bytes
     inode: int

@@ -1,8 +1,8 @@
 """Reads the ring of a rank, live, hung or dead, from another process.
 
 The reader trusts nothing in the file: it checks sizes and entries before decoding, and drops
-what was being written while it was read. It copies what it reads and maps nothing: a mapping
-of a file that shrinks ends the process that reads it (SIGBUS), whatever was checked before.
+what the rank was writing meanwhile. It copies what it reads and maps nothing: if a mapped file
+shrinks, SIGBUS ends the process that reads it, whatever it has checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from frtop_probe.ring.places import Places
 MAX_SIZE: Final = 8 * 1024 * 1024
 _WORD: Final = struct.Struct("=q")
 _MAX_DIGITS: Final = 20
-"""Most digits of an integer in the side table: those of the longest one of 64 bits."""
+"""Most digits of an integer in the side table: as many as the longest 64-bit integer has."""
 
 
 class OpKey(NamedTuple):
@@ -48,7 +48,7 @@ class GroupRow:
     """Counts of a group, and its last op. `number` counts collectives, `p2p` sends and receives.
 
     `enqueued` and `completed` are numbers of collectives on its device, and `advanced_ns` is when
-    `completed` was last seen to change. They may be outdated while the device is not `watched`.
+    `completed` was last seen to change. They may be outdated unless the device is `watched`.
     """
 
     group: int
@@ -68,8 +68,8 @@ class EventRow:
     `wait_ns` is when a thread began to wait for the op; if negative, when the last wait ended; 0 if
     no wait was seen.
 
-    An untracked op counts as pending only until the call that issues it returns: its
-    completion is unknown after that.
+    An untracked op counts as pending only until its call returns; after that, its
+    completion is unknown.
     """
 
     sequence: int
@@ -111,7 +111,7 @@ class Ring:
             OSError: the file cannot be opened.
         """
         self.path = path
-        # Not to wait if the owner of the folder has put a pipe there.
+        # Does not wait if the folder's owner has put a pipe there.
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(self._file)
@@ -199,7 +199,7 @@ class Ring:
         return locked(self.path)
 
     def refresh(self) -> None:
-        """Reads side-table entries that were added since the last call.
+        """Reads side-table entries added since the last call.
 
         Raises:
             RingError: the file was truncated.
@@ -266,7 +266,7 @@ class Ring:
         return memoryview(self._read(layout.GROUPS_OFFSET, size)).cast("q")
 
     def last_op(self, group: GroupRow) -> EventRow | None:
-        """Returns a group's last op; None if it was overwritten before it was copied.
+        """Returns a group's last op; None if newer ops overwrote it before the copy.
 
         A copy lacks the end of the op.
         """
@@ -311,7 +311,7 @@ class Ring:
         )
 
     def _body(self, row: struct.Struct, at: int) -> bytes | None:
-        """Copies a row's body; None if it is empty or being written."""
+        """Copies a row's body; None if it is empty or the rank is writing it."""
         values = row.unpack(self._read(at, row.size))
         body: bytes = values[0]
         return body if crc32(body) == values[1] else None
@@ -322,7 +322,7 @@ class Ring:
         return Places(self.shape.slots, self.shape.more, longer_from)
 
     def oldest(self, head: int) -> int:
-        """Returns the oldest event that none up to `head` has overwritten; 1 where none is."""
+        """Returns the oldest event that no event up to `head` has overwritten."""
         return self.places.oldest(head)
 
     def events(self, since: int, limit: int) -> tuple[list[EventRow], int]:

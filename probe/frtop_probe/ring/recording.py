@@ -1,7 +1,7 @@
-"""Shows `frtop run` whether an agent may still be writing a black box.
+"""Tells `frtop run` whether an agent may still be writing a black box.
 
 The agent holds `flock` on a file beside the rings while a rank of a recorded job is alive or
-its black box is unwritten. The kernel frees the lock when the agent dies.
+its black box is not written yet. The kernel frees the lock when the agent dies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RecordingLock:
     def acquire(self, ranks_seen: int) -> None:
         """Acquires the lock if it is free, and updates the file's time when ranks were added.
 
-        If the file is newer than a rank, the agent knows this rank. `under_way`
+        A file newer than a rank means that the agent knows this rank. `under_way`
         holds the lock briefly while it tests it; the next tick then acquires it.
 
         Raises:

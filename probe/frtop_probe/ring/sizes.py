@@ -1,11 +1,11 @@
 """Shapes, splits and tags of an op as integers, and back.
 
-Kind, dtypes and devices hardly vary: they are the op's *form*, written once. What may vary at every
-op is a record of integers, in this order:
+Kind, dtypes and devices hardly vary: they are the op's *form*, written once. What may vary from op
+to op is a record of integers, in this order:
 
     inputs, if the form has them: their runs
     outputs, likewise
-    splits, if the form has them: how many go out, each, how many come in, each
+    splits, if the form has them: number of outgoing ones, each of them; the same for incoming
     tag, if the form has one
 
 Runs are the tensors of an argument, with equal neighbours folded: the number of runs, then for each
@@ -51,9 +51,9 @@ class Sizes:
 
 
 def pack(integers: Sequence[int]) -> tuple[bytes, int] | None:
-    """Packs integers from 0 to 2**64 - 1; returns them and the bytes of each.
+    """Packs integers from 0 to 2**64 - 1; returns them and the number of bytes per integer.
 
-    None if there are too many, or one does not fit.
+    Returns None if there are too many, or one does not fit.
     """
     if len(integers) > _MAX_COUNT:
         return None

@@ -405,7 +405,7 @@ def test_ranks_of_others_are_counted() -> None:
     assert lines(beside(host=as_root, others=others), "processes") == ["frtop --user bob"]
     found = beside(RANK, others=others)
     assert tier(found, "processes").mark == "ok"
-    assert "4 more of user bob: not looked at" in tier(found, "processes").notes
+    assert "4 more belong to user bob: not looked at" in tier(found, "processes").notes
 
 
 @pytest.mark.parametrize(
@@ -458,7 +458,7 @@ def test_gpu_gauges_are_a_tier_only_where_the_driver_is() -> None:
 
     assert "gauges" not in [one.code for one in before().tiers]
     fine = tier(with_nvml("ok", "8"), "gauges")
-    assert (fine.mark, fine.basis) == ("ok", "NVML tells of 8 GPUs")
+    assert (fine.mark, fine.basis) == ("ok", "NVML reports 8 GPUs")
     lacking = with_nvml("missing")
     assert lacking.exit_status == 0  # nothing that a verdict needs
     (obstacle,) = tier(lacking, "gauges").obstacles
@@ -500,6 +500,6 @@ def test_a_torch_for_cpus_has_no_nccl() -> None:
 def test_without_a_group_of_nccl_no_setting_of_it_counts() -> None:
     blind = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_FR_BUFFER_SIZE": "0"}
     found = tier(beside(replace(RANK, backends=("gloo",), settings=blind)), "devices")
-    assert (found.mark, found.basis) == ("not tried", "no group of NCCL")
+    assert (found.mark, found.basis) == ("not tried", "no NCCL group")
     assert found.obstacles == ()
     assert found.notes == ()

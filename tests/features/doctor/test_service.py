@@ -142,7 +142,7 @@ def test_an_agent_that_is_stopped_or_of_another_version(here: Path) -> None:
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: agent(read_service()).mark == "closed", "it is stopped")
         found = agent(read_service())
-        assert only(found).text == f"the agent (pid {pid}) is stopped: it answers nobody"
+        assert only(found).text == f"the agent (pid {pid}) is stopped and answers nobody"
         subprocess.run(shlex.split(first(found)), check=True)
         wait_for(lambda: agent(read_service()).mark == "ok", "it runs again")
 
@@ -162,7 +162,7 @@ def test_an_agent_in_another_network_namespace() -> None:
     assert main(["key", "make"]) == 0
     with running_agent("unshare", "--net"):
         found = ports(read_service())
-    assert only(found).text == "the agent listens in its container's own network"
+    assert only(found).text == "the agent listens only in its container's network"
     assert first(found).startswith("--network=host")
     with running_agent():
         assert ports(read_service()).mark == "ok"

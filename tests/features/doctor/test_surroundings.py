@@ -213,7 +213,7 @@ def test_in_another_pid_namespace(environment: dict[str, str], plain: int) -> No
         f"there is no process {plain} here (frtop is in a pid namespace of its own, a container)"
     )
     line = found.change("processes", "not found")
-    assert line == "frtop doctor    # on the host, outside of the container"
+    assert line == "frtop doctor    # on the host, outside the container"
     opened = doctor(environment, "--pid", str(plain))
     assert opened.marks("processes", "stacks") == ["ok", "ok"]
 

@@ -74,7 +74,7 @@ def test_hosts_with_the_same_answer_are_together_and_others_apart(
         found = tiers(document, host)
         assert [rank["rank"] for rank in document["hosts"][host]["search"]["ranks"]] == [int(host)]
         assert (found["stacks"]["mark"], found["archive"]["mark"]) == ("ok", "ok")
-        assert found["stacks"]["basis"] == "py-spy, sent from here, has read a process of ours"
+        assert found["stacks"]["basis"] == "py-spy, sent from here, has read a test process"
         assert not {"key", "agent", "ports"} & set(found), "of an installed frtop only"
     found = tiers(document, "2")
     (obstacle,) = found["stacks"]["obstacles"]

@@ -182,6 +182,6 @@ def test_figures_are_by_group_kind_and_dtype() -> None:
 
 
 def test_what_was_not_read_says_why() -> None:
-    error = "in the memory of a device: it is not read, as that would wait for the device"
+    error = "in the memory of a device: a read would wait for the device"
     found = findings([sample(0, "input", 1, group=GROUP, checksum="", error=error)], 1)
     assert f"1 not read: {error}" in said(found)

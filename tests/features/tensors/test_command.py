@@ -196,7 +196,7 @@ def test_a_rank_without_tensors_is_called_by_its_number_and_who_waits_is_named(
 ) -> None:
     frame = hung()
     pid = frame.ranks[37].identity.pid
-    text = f"process {pid} is pending in no op with tensors: ask the ranks that are"
+    text = f"process {pid} has no pending op with tensors: ask ranks that have one"
     live(Answering(frame, wire.TensorsResponse(1, "node4", 0, 5, (), "none", text)))
     with pytest.raises(FrtopError) as caught:
         tensors_command.run(options(rank=37))

@@ -11,7 +11,7 @@ from frtop_probe.features.doctor.search import find_ranks
 
 
 def main(words: list[str]) -> int:
-    """Reads the facts, of all ranks or of one process."""
+    """Reads and prints the facts about all ranks, or about one process."""
     pid = int(words[0]) if words and words[0].isdecimal() else None
     print(json.dumps(document(read_host(), find_ranks(pid))))  # noqa: T201
     return 0

@@ -1,4 +1,4 @@
-"""Devices: which of NCCL's ops there are hidden by settings, and whether GPUs have gauges. Pure."""
+"""Devices: which settings hide NCCL ops on them, and whether GPUs have gauges. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from frtop_probe.features.doctor.tier import Tier, counted, folded, judged
 from frtop_probe.proc.ptrace_refusal import Change, Obstacle
 
 _CPU_BUILD: Final = "+cpu"
-_HANGS: Final = "a call of NVML does not return: the driver hangs"
+_HANGS: Final = "an NVML call does not return: the driver hangs"
 _DRIVER: Final = "nvidia-smi; sudo dmesg | grep -i -e nvrm -e xid"
 _PIP: Final = "{python} -m pip install 'nvidia-ml-py>=12.535'"
 
 
 def devices(host: HostFacts, search: SearchFacts) -> Tier:
-    """What prepared ranks can tell of an op after it was issued: settings only, so never ok."""
+    """What prepared ranks can tell about an issued op. Judged by settings only, so never ok."""
     ranks = [rank for rank in search.ranks if not rank.no_return and not rank.settings_unread]
     concerned = [rank for rank in ranks if uses_nccl(rank.backends or NCCL)]
     asked = bool(concerned) if search.ranks else _has_nccl(host.job_torch)
@@ -39,8 +39,8 @@ def devices(host: HostFacts, search: SearchFacts) -> Tier:
     return judged(
         "devices",
         "ops on devices",
-        tells="of prepared ranks, whether an op of NCCL was handed to its device, and is over",
-        lost="an op that hangs on a device looks like one that nobody has waited for",
+        tells="in prepared ranks: whether an NCCL op has reached its device, and has ended",
+        lost="an op that hangs on a device looks like an op that the program has not waited for",
         obstacles=obstacles,
         basis=_basis(host, search, asked=asked),
         known=False,
@@ -53,7 +53,7 @@ def devices(host: HostFacts, search: SearchFacts) -> Tier:
 
 
 def _has_nccl(torch: TorchFiles | None) -> bool:
-    """Whether an installation may have NCCL."""
+    """Whether an installation may contain NCCL."""
     return torch is not None and not torch.version.endswith(_CPU_BUILD)
 
 
@@ -66,34 +66,34 @@ def _of_next_job(
 
 
 def _is_note(setting: DeviceSetting) -> bool:
-    """Those of dumps are in the tier of dumps."""
+    """Whether the setting is only worth a note; dump settings belong to the dump tier."""
     return not setting.blinds and not setting.dumps
 
 
 def _records(rank: RankFacts) -> bool | None:
-    """Whether NCCL's ring was seen to be there; None where it was not seen."""
+    """Whether the rank has NCCL's ring; None where that is unknown."""
     return True if any(ring.capacity for ring in rank.rings if ring.kind == "nccl") else None
 
 
 def _basis(host: HostFacts, search: SearchFacts, *, asked: bool) -> str:
     if asked:
-        return "the settings hide nothing of them"
+        return "no setting hides them"
     if not search.ranks:
         return "no torch was found" if host.job_torch is None else "a torch without NCCL"
     unread = any(rank.settings_unread for rank in search.ranks)
-    return "settings not readable" if unread else "no group of NCCL"
+    return "settings not readable" if unread else "no NCCL group"
 
 
 def gauges(host: HostFacts) -> Tier | None:
-    """Whether utilization and power of GPUs can be read; None on a host without the driver."""
+    """Whether GPU utilization and power can be read; None on a host without the driver."""
     trial = host.nvml
     if trial is None:
         return None
     obstacles = []
     if trial.result == "missing":
         install = Change("type", _PIP.format(python=quote(host.program)))
-        where = "through a shell nothing but Python is used there" if host.by_shell else (
-            "there is no nvidia-ml-py beside frtop"
+        where = "through a shell, frtop uses only Python there" if host.by_shell else (
+            "nvidia-ml-py is not installed beside frtop"
         )  # fmt: skip
         obstacles.append(Obstacle("no nvidia-ml-py", where, () if host.by_shell else (install,)))
     elif trial.result == "killed":
@@ -107,6 +107,6 @@ def gauges(host: HostFacts) -> Tier | None:
         tells="utilization, power, memory and clocks of each rank's GPU; a kernel that spins",
         lost="a line beside *stuck*: whether a GPU is busy at idle power",
         obstacles=obstacles,
-        basis=f"NVML tells of {counted(count, 'GPU')}",
+        basis=f"NVML reports {counted(count, 'GPU')}",
         is_evidence=False,
     )

@@ -1,4 +1,4 @@
-"""All tiers in order: what `frtop doctor` says, from facts alone. Pure."""
+"""All tiers in order: what `frtop doctor` concludes from the facts. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from frtop_probe.features.doctor.tier import Tier, exit_status
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found of one host.
+    """What doctor found on one host.
 
     Attributes:
-        tiers: in the order of docs/unprepared.md, then what frtop's own parts need.
-        service: None where nobody asks for frtop's own parts, as through a pipe.
+        tiers: in the order of docs/unprepared.md, then the needs of frtop's own parts.
+        service: None where frtop's own parts do not matter, as through a pipe.
     """
 
     host: HostFacts
@@ -29,14 +29,14 @@ class Examination:
 
     @property
     def exit_status(self) -> int:
-        """0, or 1 where a tier is closed that costs evidence."""
+        """0; 1 if a closed tier costs evidence."""
         return exit_status(self.tiers)
 
 
 def examine(
     host: HostFacts, search: SearchFacts, service: ServiceFacts | None = None
 ) -> Examination:
-    """Judges facts."""
+    """Turns facts into tiers."""
     tiers = [
         processes(host, search),
         python_stacks(host, search),

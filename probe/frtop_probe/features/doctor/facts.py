@@ -1,4 +1,4 @@
-"""What is known of this host and of the ranks on it: plain values, read elsewhere."""
+"""What is known about this host and its ranks: plain values, read elsewhere."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ SETTINGS: Final = (
     "TORCH_FR_DUMP_TEMP_FILE",
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
 )
-"""Variables of torch and NCCL that decide what is seen of their ops. No other one is read."""
+"""Variables of torch and NCCL that decide what is visible of their ops. Doctor reads no others."""
 
 Result = Literal["ok", "refused", "killed", "failed", "missing", "not tried"]
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of something that was tried on a process of our own.
+    """The result of trying something on a process that doctor started.
 
     Attributes:
-        result: "killed" if the kernel ended whoever tried it.
+        result: "killed" if the kernel killed the process that tried.
         detail: a few words, such as the name of the error.
     """
 
@@ -34,7 +34,7 @@ class Trial:
 
     @property
     def is_open(self) -> bool:
-        """Whether it worked, or nobody knows."""
+        """Whether it worked, or may work."""
         return self.result in ("ok", "not tried")
 
 
@@ -43,10 +43,10 @@ class TorchFiles:
     """An installation of torch, read from its files.
 
     Attributes:
-        version: as in torch/version.py; "" where it is not readable.
+        version: as in torch/version.py; "" if that is unreadable.
         library: path of the library with c10d's classes, as the process sees it.
-        exports: c10d's classes are among the exported symbols; None where nobody could look.
-        locals: the Flight Recorder's symbol is in the table that `strip` removes; None likewise.
+        exports: whether it exports the symbols of c10d's classes; None if unknown.
+        locals: whether the Flight Recorder's symbol is in the table that `strip` removes; likewise.
     """
 
     version: str = ""
@@ -57,7 +57,7 @@ class TorchFiles:
 
 @dataclass(frozen=True, slots=True)
 class RingFacts:
-    """One Flight Recorder ring of a rank: its capacity, or why it is not readable."""
+    """One Flight Recorder ring of a rank: its capacity, or why it is unreadable."""
 
     kind: str
     capacity: int = 0
@@ -70,17 +70,17 @@ class RankFacts:
     """One rank that runs here.
 
     Attributes:
-        rank: global rank; None where it is not known.
-        label: how it is named, where ranks of several jobs are here; "" for by its rank.
-        own: it is of this user: others are not looked at.
-        memory: why its memory is not readable; "" if it is.
-        c10d: why c10d's state is not readable; "" if it is.
-        settings: those of `SETTINGS` that are set in it now, or were when it began.
-        settings_unread: why they are not known; "" if they are.
-        shared_memory: device number of its /dev/shm; 0 where unknown.
-        prepared: frtop's recorder is in it.
+        rank: global rank; None if unknown.
+        label: its name where ranks of several jobs run here; "" to name it by its rank.
+        own: it belongs to this user; doctor does not look at other users' ranks.
+        memory: why its memory is unreadable; "" if readable.
+        c10d: why c10d's state is unreadable; "" if readable.
+        settings: its values of `SETTINGS`: now, or when it started.
+        settings_unread: why they are unknown; "" if known.
+        shared_memory: device number of its /dev/shm; 0 if unknown.
+        prepared: frtop's recorder runs in it.
         no_return: reading it took longer than its limit.
-        program_flaw: of the file of its program, which keeps it from being dumpable.
+        program_flaw: why its program file keeps it from being dumpable.
     """
 
     pid: int
@@ -105,17 +105,17 @@ class RankFacts:
 
     @property
     def name(self) -> str:
-        """`rank 3`, or `pid 77` where that is not known or not enough."""
+        """`rank 3`; `pid 77` if the rank is unknown or ambiguous."""
         return self.label or f"pid {self.pid}" if self.rank is None else f"rank {self.rank}"
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceFacts:
-    """A folder in which files are put: is it there, writable, how large, may programs run there.
+    """A folder for files: does it exist, is it writable, how large is it, may programs run there.
 
     Attributes:
-        size, free: bytes; free is what this user may use.
-        error: why nothing is known; "" if it is.
+        size, free: in bytes; `free` is what this user may use.
+        error: why nothing is known about it; "" otherwise.
     """
 
     path: str
@@ -133,13 +133,13 @@ class ToolFacts:
     """A program that takes stacks.
 
     Attributes:
-        path: "" if there is none.
-        machine: e_machine of its ELF header; 0 if it is a script or not readable.
-        noexec: it lies on a file system on which no program may be run.
-        executable: by its mode.
+        path: "" if it is not installed.
+        machine: e_machine of its ELF header; 0 if it is a script or unreadable.
+        noexec: its file system allows no program to run.
+        executable: whether its mode says so.
         mount: the mount point of that file system.
-        trial: what came of running it on a process of our own.
-        sent: it was brought along, and lies in memory.
+        trial: the result of running it on a process that doctor started.
+        sent: frtop sent it here, and it is in memory only.
     """
 
     name: str
@@ -156,7 +156,7 @@ class ToolFacts:
 class ProcFacts:
     """How /proc is mounted here: `hidepid` as written ("" for off); `subset` "pid" hides the rest.
 
-    `own` is whether it is of our pid namespace; None where unknown.
+    `own`: whether it shows our pid namespace; None if unknown.
     """
 
     mounted: bool = True
@@ -167,20 +167,20 @@ class ProcFacts:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """This host, and the process that asks.
+    """This host, and doctor's own process.
 
     Attributes:
         python: version of our own Python; `program` is its path.
         machine: e_machine of our own program.
         yama: content of kernel.yama.ptrace_scope; "" without Yama.
-        read_memory, vm_readv, ptrace, kcmp: calls tried on a process of our own that is not our
-            child, as a rank is not.
-        memory_file: running a program out of memory (memfd), as an archive of ours does.
-        settings: of `SETTINGS`, those set here: for a job that is started from here.
-        job_python: the Python that a job would have; `job_torch` the torch in it.
-        by_shell: nothing of frtop is installed here: it was brought along through a shell.
-        nvml: one reading of NVIDIA's GPUs, their number as its detail; "missing" without a
-            binding. None where there is no driver of NVIDIA's.
+        read_memory, vm_readv, ptrace, kcmp: calls tried on a process that doctor started but,
+            as with a rank, is not its child.
+        memory_file: running a program from memory (memfd), as frtop's archive does.
+        settings: the values of `SETTINGS` here, which a job started from here inherits.
+        job_python: the Python that a job would use; `job_torch`: the torch in it.
+        by_shell: frtop is not installed here: it was sent through a shell.
+        nvml: one reading of NVIDIA's GPUs, with their number as its detail; "missing" without a
+            binding. None without NVIDIA's driver.
     """
 
     name: str
@@ -209,7 +209,7 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class OtherRanks:
-    """Ranks of another user, which are counted and not looked at."""
+    """Ranks of another user: doctor only counts them."""
 
     user: str
     uid: int
@@ -218,12 +218,12 @@ class OtherRanks:
 
 @dataclass(frozen=True, slots=True)
 class SearchFacts:
-    """What a search for ranks brought; `problem` says why there was none.
+    """The result of a search for ranks; `problem` says why there was no search.
 
     Attributes:
-        job: name of the job, or of several.
-        left_out: ranks that were found and not read.
-        searched: whether anybody looked.
+        job: name of the job or jobs.
+        left_out: number of ranks that were found but not read.
+        searched: whether doctor searched.
     """
 
     ranks: tuple[RankFacts, ...] = ()
@@ -236,20 +236,20 @@ class SearchFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFacts:
-    """How screens and agents of this user would meet.
+    """How this user's screens and agents would connect.
 
     Attributes:
-        key_problem, key_step: what is wrong with the key, and the next step; "" if nothing is.
-        key_missing: there is none yet, and frtop makes one when it is needed here.
-        key_path: of the key file.
-        agent_pid: of the agent of this host; 0 if none runs.
-        agent_state: letter of its state.
-        agent_version, version: of the agent, and ours.
-        agent_reach: its address is in our network namespace.
-        agent_port: as its card says.
-        switched_off: names of variables, set to 0, that keep agents from starting or searching.
-        port: first port that an agent would try; `free_port` the first that is free, 0 for none.
-        packet_filters: names of tables of a packet filter that are loaded; may be unknown.
+        key_problem, key_step: what is wrong with the key, and the next step; "" if nothing.
+        key_missing: there is no key yet; frtop makes one here when it needs one.
+        key_path: path of the key file.
+        agent_pid: pid of this host's agent; 0 if none runs.
+        agent_state: letter of its process state.
+        agent_version, version: the agent's, and ours.
+        agent_reach: whether its address is in our network namespace.
+        agent_port: the port on its card.
+        switched_off: variables set to 0 that keep agents from starting or searching.
+        port: first port that an agent would try; `free_port`: the first free port, 0 for none.
+        packet_filters: names of the packet filter's loaded tables, as far as known.
     """
 
     key_path: str = ""
@@ -269,5 +269,5 @@ class ServiceFacts:
 
 
 def document(host: HostFacts, search: SearchFacts) -> dict[str, Any]:
-    """Returns what a host sends: values that JSON can hold."""
+    """Returns what a host sends, as JSON values."""
     return {"host": asdict(host), "search": asdict(search)}

@@ -1,4 +1,4 @@
-"""Tier 2b, the ring of torch's Flight Recorder, and what NCCL dumps of it at a timeout. Pure."""
+"""Tier 2b, the ring of torch's Flight Recorder, and NCCL's dump of it at a timeout. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from frtop_probe.unprepared.flight_settings import OFF, flight_ring_size, releas
 from frtop_probe.unprepared.static_symbols import CHANGED, STRIPPED
 
 _DUMPS_BY_DEFAULT_SINCE: Final = (2, 11)
-"""Seen in sources of 2025 and later, not in those of 2024; no release in between was compared."""
+"""Present in sources from 2025 on, absent in 2024; releases in between were not compared."""
 NCCL: Final = ("nccl",)
-"""What a job may use, if its groups do not show it."""
-_UNKNOWN: Final = (
-    f"it is not known whether this release dumps by itself; to be sure: export {DUMP}=1"
-)
+"""Assumed for a job whose groups do not show their backend."""
+_UNKNOWN: Final = f"this release may not dump by itself; to be sure: export {DUMP}=1"
 
 
 def history(host: HostFacts, search: SearchFacts) -> Tier:
@@ -37,8 +35,8 @@ def history(host: HostFacts, search: SearchFacts) -> Tier:
     return judged(
         "history",
         "torch's history",
-        tells="past ops: kind, dtypes, shapes, when they were issued, whether they are over",
-        lost="what was issued before; ops that differed once and hung nothing",
+        tells="past ops: kind, dtypes, shapes, when they were issued, whether they have ended",
+        lost="earlier ops; a mismatch that did not hang",
         obstacles=obstacles,
         basis=basis,
         known=known,
@@ -47,7 +45,7 @@ def history(host: HostFacts, search: SearchFacts) -> Tier:
 
 
 def dumps(host: HostFacts, search: SearchFacts) -> Tier:
-    """What is written of the ring when an op of NCCL times out: it outlives the rank."""
+    """Dumps of the ring when an NCCL op times out; they outlive the rank."""
     ranks = [rank for rank in search.ranks if not rank.no_return and not rank.settings_unread]
     concerned = [rank for rank in ranks if _may_have_nccl(rank)]
     obstacles: list[Obstacle] = []
@@ -68,7 +66,7 @@ def dumps(host: HostFacts, search: SearchFacts) -> Tier:
     return judged(
         "dumps",
         "dumps",
-        tells="the last ops of each rank in a file, when an op of NCCL times out: `frtop open`",
+        tells="each rank's last ops in a file after an NCCL op timed out: `frtop open`",
         lost="after a timeout, only the job's output is left",
         obstacles=obstacles,
         basis=_dump_basis(search, asked=asked, known=known),
@@ -88,7 +86,7 @@ def _of_rank(rank: RankFacts) -> Iterable[Obstacle]:
         elif ring.reason == STRIPPED:
             yield Obstacle("stripped", ring.reason, reinstalled(version))
         elif ring.reason == CHANGED:
-            line = "scancel JOB, and start it again    # torch was installed anew under it"
+            line = "scancel JOB, and start it again    # torch was reinstalled while it ran"
             yield Obstacle("torch changed", ring.reason, (Change("type", line),))
         elif ring.reason:
             yield Obstacle("not readable", ring.reason)
@@ -114,13 +112,13 @@ def _of_dumps(version: str, settings: Mapping[str, str]) -> Iterable[Obstacle]:
 
 
 def as_obstacle(setting: DeviceSetting) -> Obstacle:
-    """A setting of torch's or NCCL's that is in the way of a tier."""
+    """Returns a setting of torch or NCCL as an obstacle to a tier."""
     changes = set_variable(setting.variable, setting.value) if setting.variable else ()
     return Obstacle(setting.code, setting.why, changes)
 
 
 def _dumps(version: str, settings: Mapping[str, str]) -> bool:
-    """Whether it surely dumps."""
+    """Whether it dumps for certain."""
     known = release(version)
     size, _ = flight_ring_size(version, settings)
     by_default = known is not None and known >= _DUMPS_BY_DEFAULT_SINCE
@@ -141,7 +139,7 @@ def _dump_basis(search: SearchFacts, *, asked: bool, known: bool) -> str:
 
 
 def _basis_beside(ranks: list[RankFacts]) -> tuple[str, bool]:
-    """What the mark rests on, and whether that is enough for an ok."""
+    """The basis of the mark, and whether it suffices for ok."""
     if not ranks:
         return UNREAD, False
     sizes = [ring.capacity for rank in ranks for ring in rank.rings if ring.capacity]
@@ -152,10 +150,10 @@ def _basis_beside(ranks: list[RankFacts]) -> tuple[str, bool]:
 
 
 def _basis_before(host: HostFacts) -> tuple[str, bool]:
-    """The same, of a job that is yet to start."""
+    """The same, for a job that has not started."""
     if host.job_torch is None:
         return "no torch was found", False
     size, _ = flight_ring_size(host.job_torch.version, host.settings)
     if not size:
-        return f"the default of torch {host.job_torch.version or '?'} is not known", False
+        return f"the default of torch {host.job_torch.version or '?'} is unknown", False
     return f"a ring of {size:,} ops, by the settings here", host.job_torch.locals is True

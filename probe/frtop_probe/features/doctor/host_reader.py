@@ -1,4 +1,4 @@
-"""Reads what is known of this host and of us, and tries what is harmless to try."""
+"""Reads facts about this host and about us, and tries what is harmless to try."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def read_host(
     """Reads and tries everything; takes half a second.
 
     Args:
-        job_python: the Python of a job that is yet to start; "" for `python` on PATH, else ours.
-        by_shell: nothing of frtop is installed here, and nothing is to be left.
-        sent: paths of tools that were brought along, by name.
+        job_python: the Python of a job that has not started; "" for `python` on PATH, else ours.
+        by_shell: frtop is not installed here and must leave nothing behind.
+        sent: paths of the tools that frtop sent here, by name.
     """
     where, problem = _folder(make=not by_shell)
     python = job_python or shutil.which("python") or sys.executable
@@ -94,7 +94,7 @@ def read_host(
 
 
 def read_nvml(devices: Path = DEVICES) -> Trial | None:
-    """Reads NVIDIA's GPUs once, in a child that may be left behind; None without their driver."""
+    """Reads NVIDIA's GPUs once, in a child that doctor may abandon; None without their driver."""
     if not has_driver(devices):
         return None
     done = call(lambda: asdict(NvmlReader().read(processes=False)), _NVML_S)
@@ -109,7 +109,7 @@ def read_nvml(devices: Path = DEVICES) -> Trial | None:
 
 
 def read_place(path: Path) -> PlaceFacts:
-    """Reads a folder; nothing is written."""
+    """Reads a folder without writing."""
     try:
         status, space = path.stat(), os.statvfs(path)
     except OSError as error:
@@ -127,7 +127,7 @@ def read_place(path: Path) -> PlaceFacts:
 
 
 def read_proc(root: Path = Path("/")) -> ProcFacts:
-    """Reads how /proc is mounted here, and whether it is of our own pid namespace."""
+    """Reads how /proc is mounted here, and whether it shows our own pid namespace."""
     options: list[str] = []
     for line in read_text(root / str(_MOUNTS)[1:]).splitlines():
         head, _, tail = line.partition(" - ")
@@ -165,7 +165,7 @@ def _tool(name: str, sent: str, pid: int) -> ToolFacts:
 
 
 def find_tool(name: str) -> str:
-    """The path of a tool beside our Python, else on PATH, also where it may not be run."""
+    """The path of a tool beside our Python, else on PATH, even if it may not run."""
     folders = [Path(sys.executable).parent, *map(Path, os.get_exec_path())]
     paths = [folder / name for folder in folders if _is_file(folder / name)]
     runnable = [path for path in paths if os.access(path, os.X_OK)]
@@ -173,7 +173,7 @@ def find_tool(name: str) -> str:
 
 
 def _is_file(path: Path) -> bool:
-    """Also of a folder that this user may not enter: PATH may name another user's."""
+    """Whether this is a file. PATH may name folders that this user may not enter."""
     try:
         return path.is_file()
     except OSError:
@@ -181,7 +181,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _mount_of(path: str) -> str:
-    """The mount point under which a file lies, which may be the file itself."""
+    """The mount point of a file, which may be the file itself."""
     place = Path(path).resolve()
     points = {line.split()[4] for line in read_text(_MOUNTS).splitlines() if line.count(" ") > 4}
     parents = (place, *place.parents)
@@ -196,15 +196,15 @@ def _folder(*, make: bool) -> tuple[str, str]:
 
 
 def _own_rights() -> ProcessRights:
-    """Ours; what root has given up in this process is no setting of the host."""
+    """Our rights; what root has given up in this process is not a setting of the host."""
     own = read_rights("self")
     return replace(own, no_new_privileges=False) if AS_USER in os.environ else own
 
 
 def _torch_of(python: str) -> TorchFiles | None:
-    """The torch that a Python would import; it is found, not imported.
+    """The torch that a Python would import; nothing imports it.
 
-    For root nothing is looked for: that Python runs what lies in its site-packages.
+    Root gets None: that Python would run code from its site-packages.
     """
     if AS_USER in os.environ:
         return None

@@ -1,4 +1,4 @@
-"""Reads what is known of one rank: nothing beyond what every look of frtop at a rank reads.
+"""Reads facts about one rank: nothing that frtop does not read anyway when it looks at a rank.
 
 `maps`, `environ` and `mem` wait for the rank's memory lock, so the caller calls this in a child
 (`guarded`).
@@ -31,7 +31,7 @@ _LIBRARIES: Final = (LIBRARY, "libtorch.so", "libtorch_cuda.so")
 def read_rank(
     pid: int, rank: int | None = None, *, prepared: bool = False, own: bool = True
 ) -> RankFacts:
-    """Reads one rank; of one of another user only what everybody may read."""
+    """Reads one rank; another user's rank only as far as everybody may."""
     rights = read_rights(pid)
     if not own:
         return RankFacts(pid, rank, own=False, rights=rights, memory=NO_RIGHT, c10d=NO_RIGHT)
@@ -61,7 +61,7 @@ def read_rank(
 
 
 def _read_c10d(reader: UnpreparedReader) -> dict[str, Any]:
-    """Memory, c10d state and rings, each with the reason why it is not readable."""
+    """Memory, c10d state and rings, each with the reason if it is unreadable."""
     try:
         c10d = reader.read()
     except NotReadable as error:
@@ -90,7 +90,7 @@ def _files(pid: int) -> tuple[str, ...]:
 
 
 def _settings(pid: int) -> tuple[dict[str, str], str]:
-    """The settings that the program began with, or why they are not known."""
+    """The settings that the program started with, or why they are unknown."""
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered
             return parse_environ(file.read(MAX_ENVIRON), SETTINGS), ""
@@ -99,7 +99,7 @@ def _settings(pid: int) -> tuple[dict[str, str], str]:
 
 
 def _python(program: str, files: tuple[str, ...]) -> str:
-    """The version of Python by the names of its files; "" where they do not say it."""
+    """Python's version from the names of its files; "" if they do not show it."""
     named = (path.rpartition("/")[2] for path in (program, *files))
     found = (_PYTHON.search(name) for name in named if "python" in name)
     return next((match[1] for match in found if match), "")
@@ -114,7 +114,7 @@ def _torch(pid: int, files: tuple[str, ...]) -> TorchFiles | None:
 
 
 def _named_program(pid: int) -> str:
-    """The program by its command line, where the link to it is hidden; "" if that does not say."""
+    """The program from its command line, if the link to it is hidden; "" if unknown."""
     try:
         words = read_blocking(pid, ("cmdline",)).argv or ("",)
     except OSError:
@@ -123,7 +123,7 @@ def _named_program(pid: int) -> str:
 
 
 def _flaw_of(program: str, rights: ProcessRights) -> ProgramFlaw:
-    """What keeps whoever runs this program from being dumpable, by the rights of its file."""
+    """Why a process of this program is not dumpable, judged by the file's rights."""
     try:
         status = os.stat(program)  # noqa: PTH116 - a path of another process
     except OSError:

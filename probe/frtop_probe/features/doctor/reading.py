@@ -26,18 +26,18 @@ from frtop_probe.unprepared.flight_settings import NEWEST_READ, OLDEST_READ, rel
 from frtop_probe.unprepared.torch_layout import NO_TORCH, STRIPPED
 
 NOTHING_YET: Final = frozenset((NO_GROUPS, NO_MODULE, NO_TORCH, NOT_STARTED, GONE))
-"""Reasons that are in nobody's way: there is nothing to read yet, or any more."""
+"""Reasons that are no obstacle: there is nothing to read yet, or nothing any more."""
 NO_RETURN: Final = Obstacle(
     "no return",
-    "reading it took too long, and was given up: it is stuck in a driver (then only the end of the"
-    " driver's call helps), or this host has no processor to spare",
+    "reading it took too long: it is stuck in a driver (then only the end of the"
+    " driver's call helps), or this host has no free CPU",
 )
 UNREAD: Final = "no rank could be read in time"
 NEWEST_PYTHON: Final = (3, 13)
 _NO_CHANGES: Final[tuple[Change, ...]] = ()
 _OTHER_PLACES: Final = (
-    Change("type", "frtop doctor    # on the host, outside of the container"),
-    Change("type", "docker exec -it CONTAINER frtop    # in that of the ranks"),
+    Change("type", "frtop doctor    # on the host, outside the container"),
+    Change("type", "docker exec -it CONTAINER frtop    # the ranks' container"),
 )
 _SHOWN_RANGE: Final = f"{OLDEST_READ[0]}.{OLDEST_READ[1]} to {NEWEST_READ[0]}.{NEWEST_READ[1]}"
 
@@ -55,7 +55,7 @@ def processes(host: HostFacts, search: SearchFacts) -> Tier:
         "processes",
         "processes",
         tells="ranks, jobs, DataLoader workers, states, CPU time, files",
-        lost="everything: no rank is found",
+        lost="everything: frtop finds no rank",
         obstacles=obstacles,
         basis=basis,
         ranks=count,
@@ -78,7 +78,7 @@ def c10d(host: HostFacts, search: SearchFacts) -> Tier:
         "c10d",
         "c10d state",
         tells="process groups, members, sequence numbers, collectives in progress with their sizes",
-        lost="who has not entered which op: nobody can be named by a number",
+        lost="which rank has not entered which op: sequence numbers name no rank",
         obstacles=obstacles,
         basis=basis,
         known=known,
@@ -88,14 +88,14 @@ def c10d(host: HostFacts, search: SearchFacts) -> Tier:
 
 
 def rights_of(host: HostFacts, ranks: Iterable[RankFacts]) -> Iterable[Obstacle]:
-    """Why the memory of ranks is not ours to read; without ranks, that of a process of our own."""
+    """Why we may not read the memory of ranks; without ranks, of a process that doctor started."""
     read = list(ranks)
     for rank in read:
         if rank.memory == NO_RIGHT and rank.rights is not None:
             found = _why(host, rank, rank.rights)
             if _is_left_to_agent(host, rank, found):
                 continue
-            # Without the pid, the same reason of several ranks is said once.
+            # Without the pid, several ranks with the same reason share one line.
             text = found.text.replace(f"process {rank.pid}", "it") if len(read) > 1 else found.text
             yield replace(found, text=text, of=(rank.name,))
     if not read and not host.read_memory.is_open:
@@ -103,7 +103,7 @@ def rights_of(host: HostFacts, ranks: Iterable[RankFacts]) -> Iterable[Obstacle]
 
 
 def left_to_agent(host: HostFacts, search: SearchFacts) -> tuple[str, ...]:
-    """Which ranks only the agent of this host may read, because they let it."""
+    """Which ranks give read permission to this host's agent only."""
     names = [
         rank.name
         for rank in search.ranks
@@ -114,8 +114,8 @@ def left_to_agent(host: HostFacts, search: SearchFacts) -> tuple[str, ...]:
     if not names:
         return ()
     text = (
-        f"prepared, and kernel.yama.ptrace_scope is {RESTRICTED}: they let the agent of this host"
-        " read them, unless FRTOP_PTRACER=0. Doctor is another process, and could not try it"
+        f"prepared, and kernel.yama.ptrace_scope is {RESTRICTED}: they let this host's agent"
+        " read them, unless FRTOP_PTRACER=0. Doctor is another process and could not try it"
     )
     return (f"{folded(names)}: {text}",)
 
@@ -138,14 +138,14 @@ def _of_proc(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
     elif host.proc.own is False:
         yield Obstacle(
             "other /proc",
-            "/proc is that of another pid namespace: its numbers are not those of processes here",
+            "/proc belongs to another pid namespace: its pids are not the pids of processes here",
             (Change("type", "mount -t proc proc /proc"),),
         )
     if host.proc.hidepid in ("4", "ptraceable"):
         yield Obstacle(
             "hidepid",
-            f"/proc is mounted with hidepid={host.proc.hidepid}: processes that frtop may not"
-            " trace are hidden",
+            f"/proc is mounted with hidepid={host.proc.hidepid}: it hides processes that"
+            " frtop may not trace",
             (Change("type", "sudo mount -o remount,hidepid=0 /proc"),),
         )
     if search.problem:
@@ -166,31 +166,31 @@ def _of_users(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
         yield Obstacle(
             "user",
             f"{counted(one.ranks, 'rank')} of user {one.user}: not looked at."
-            " frtop reads only processes of its own user",
+            " frtop reads only its own user's processes",
             (as_user(host.rights, one.user, one.uid),),
         )
 
 
 def _notes_of_host(host: HostFacts, search: SearchFacts) -> Iterable[str]:
     if is_contained(host.rights) and not search.problem:
-        yield "frtop is in a pid namespace of its own: ranks outside of this container do not show"
+        yield "frtop is in a pid namespace of its own: ranks outside this container do not show"
     if host.rights.no_new_privileges:
         yield "sudo has no effect here: frtop's process may gain no rights (no_new_privs)"
     if host.proc.hidepid in ("1", "2", "noaccess", "invisible"):
         yield f"/proc has hidepid={host.proc.hidepid}: ranks of other users do not show"
     if host.proc.subset:
-        yield "/proc shows processes only: the host's settings (Yama) are not known"
+        yield "/proc shows processes only: the host's settings (Yama) are unknown"
 
 
 def _notes_of_ranks(host: HostFacts, search: SearchFacts) -> Iterable[str]:
     if search.ranks:
         for one in search.others:
-            yield f"{one.ranks} more of user {one.user}: not looked at"
+            yield f"{one.ranks} more belong to user {one.user}: not looked at"
     if search.left_out:
-        yield f"{search.left_out} more ranks are here; the first {len(search.ranks)} were read"
+        yield f"{search.left_out} more ranks run here; doctor read the first {len(search.ranks)}"
     unread = [rank.name for rank in search.ranks if rank.settings_unread and rank.own]
     if unread:
-        yield f"environment not readable, so settings are not known: {folded(unread)}"
+        yield f"environment unreadable, so settings are unknown: {folded(unread)}"
     for kind, what in (("pid", "pid"), ("mnt", "mount"), ("net", "network"), ("user", "user")):
         ours = host.rights.namespaces.get(kind)
         others = [
@@ -217,7 +217,7 @@ def _of_c10d(rank: RankFacts) -> Obstacle | None:
 
 
 def _of_torch(torch: TorchFiles | None) -> Iterable[Obstacle]:
-    """Of an installation that no rank runs yet."""
+    """Obstacles in an installation that no rank runs yet."""
     if torch is None:
         return
     known = release(torch.version)
@@ -225,7 +225,7 @@ def _of_torch(torch: TorchFiles | None) -> Iterable[Obstacle]:
         oldest = ".".join(map(str, OLDEST_READ))
         line = f"pip install 'torch>={oldest}'    # in the job's environment"
         yield Obstacle(
-            "torch", f"torch {torch.version} is older than those that can be read ({_SHOWN_RANGE})",
+            "torch", f"torch {torch.version} is older than the readable releases ({_SHOWN_RANGE})",
             (Change("type", line),),
         )  # fmt: skip
     if torch.exports is False:
@@ -233,7 +233,7 @@ def _of_torch(torch: TorchFiles | None) -> Iterable[Obstacle]:
 
 
 def reinstalled(version: str) -> tuple[Change, ...]:
-    """The change that puts a stripped torch back as it was released."""
+    """The change that replaces a stripped torch with the released one."""
     wanted = f"torch=={version}" if version else "torch"
     word = quote(wanted) if "'" in wanted else f"'{wanted}'"
     line = f"pip install --force-reinstall --no-deps {word}    # in the job's environment"
@@ -251,9 +251,9 @@ def _read_basis(ranks: list[RankFacts]) -> str:
 
 def _unread_basis(host: HostFacts) -> str:
     if host.job_torch is None:
-        return "no torch was found: name the job's Python with --python"
+        return "torch not found: name the job's Python with --python"
     return (
-        f"memory of a process of ours was read; torch {host.job_torch.version or 'of no version'}"
+        f"a test process's memory was read; torch {host.job_torch.version or 'of unknown version'}"
     )
 
 
@@ -261,11 +261,11 @@ def _version_notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:
     for python in dict.fromkeys(rank.python for rank in search.ranks if rank.python):
         known = release(python)
         if known is not None and known > NEWEST_PYTHON:
-            yield f"Python {python} is newer than those that were tried (3.10 to 3.13)"
+            yield f"Python {python} is newer than the tested versions (3.10 to 3.13)"
     read = [rank.torch.version for rank in search.ranks if rank.torch is not None]
     if not search.ranks and host.job_torch is not None:
         read = [host.job_torch.version]
     for version in dict.fromkeys(filter(None, read)):
         known = release(version)
         if known is not None and known > NEWEST_READ:
-            yield f"torch {version} is newer than those that were tried ({_SHOWN_RANGE})"
+            yield f"torch {version} is newer than the tested releases ({_SHOWN_RANGE})"

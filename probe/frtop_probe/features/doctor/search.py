@@ -1,4 +1,4 @@
-"""Finds the ranks on this host and reads each, in children that may be left behind."""
+"""Finds the ranks on this host and reads each, in children that doctor may abandon."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from frtop_probe.unprepared.model import from_json
 
 SEARCH_S: Final = 10.0
 RANK_S: Final = 8.0
-"""A first look takes 0.1 s, one that searches a gigabyte of symbols from a cold disk 2 s."""
+"""A first look takes 0.1 s; searching a gigabyte of symbols on a cold disk takes 2 s."""
 MAX_RANKS: Final = 16
-"""Ranks of one host that are read: what is in the way of more is in the way of these."""
+"""Most ranks of one host that doctor reads; others meet the same obstacles."""
 NO_SEARCH: Final = "no search for ranks: "
 TOO_LONG: Final = (
-    f"it took longer than {SEARCH_S:.0f} s: a read of /proc hangs, or this host has no processor to"
-    " spare"
+    f"it took longer than {SEARCH_S:.0f} s: a read of /proc hangs, or this host has no CPU to spare"
 )
 NO_PROCESS: Final = "there is no process {pid} here"
 
 
 def find_ranks(pid: int | None = None) -> SearchFacts:
-    """Searches for ranks; with `pid` only that process is read, be it a rank or not."""
+    """Searches for ranks; with `pid`, reads only that process, whether or not it is a rank."""
     done = call(lambda: asdict(Scanner().scan()), SEARCH_S)
     found = from_json(Discovery, done.value) if isinstance(done.value, dict) else Discovery()
     why = TOO_LONG if done.timed_out else "it failed"

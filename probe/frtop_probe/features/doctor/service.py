@@ -1,4 +1,4 @@
-"""What frtop's own parts need: the key, the agent, its ports; room for rings; the archive. Pure."""
+"""What frtop's own parts need: key, agent, ports, room for rings, archive. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frtop_probe.proc.ptrace_refusal import Change, Obstacle, is_contained
 from frtop_probe.ring.layout import FULL, SMALL
 
 RANKS: Final = 8
-"""Of a host, where none runs yet."""
+"""Ranks of a host where none runs yet."""
 MADE_LATER: Final = (
     "frtop makes a key when it first looks at a job here, and the agent beside rank 0 does; where"
     " homes are not shared, copy it to the other hosts"
@@ -42,7 +42,7 @@ def recorder(host: HostFacts, search: SearchFacts) -> Tier:
         "recorder",
         "recorder",
         tells="with `frtop run`: reduce ops, lines, durations, usual waits, exceptions, tensors",
-        lost="rings go to /tmp, a disk, hold 512 ops instead of 8,192, or are not seen",
+        lost="rings go to /tmp (a disk), hold 512 ops instead of 8,192, or are not visible",
         obstacles=obstacles,
         basis=f"{place.path} has room for the rings of {place.free // FULL.size:,} ranks",
         ranks=len(search.ranks),
@@ -50,7 +50,7 @@ def recorder(host: HostFacts, search: SearchFacts) -> Tier:
 
 
 def key(service: ServiceFacts) -> Tier:
-    """The user's key, by which agents and screens know each other."""
+    """The user's key, by which agents and screens recognise each other."""
     obstacles = []
     if service.key_problem:
         step = Change("type", service.key_step)
@@ -59,8 +59,8 @@ def key(service: ServiceFacts) -> Tier:
     return judged(
         "key",
         "key",
-        tells="screens and agents of this user know each other, on all hosts",
-        lost="no agent serves, here or on other hosts, until there is one key",
+        tells="this user's screens and agents recognise each other on all hosts",
+        lost="no agent answers, here or on other hosts, until they share one key",
         obstacles=obstacles,
         basis=service.key_path,
         notes=(MADE_LATER,) if service.key_missing else (),
@@ -72,7 +72,7 @@ def agent(service: ServiceFacts) -> Tier:
     pid = service.agent_pid
     obstacles = []
     if pid and service.agent_state in ("T", "t"):
-        text = f"the agent (pid {pid}) is stopped: it answers nobody"
+        text = f"the agent (pid {pid}) is stopped and answers nobody"
         obstacles.append(Obstacle("stopped", text, (Change("type", f"kill -CONT {pid}"),)))
     elif pid and _differ(service.agent_version, service.version):
         text = f"the agent (pid {pid}) is frtop {service.agent_version}, this is {service.version}"
@@ -85,15 +85,15 @@ def agent(service: ServiceFacts) -> Tier:
     return judged(
         "agent",
         "agent",
-        tells="what all screens see of this host",
-        lost="this host is unreachable, or answers as another version does",
+        tells="all that screens see of this host",
+        lost="this host is unreachable, or another version answers",
         obstacles=obstacles,
         basis=f"runs, pid {pid}" if pid else "none runs; frtop starts one",
     )
 
 
 def _differ(one: str, other: str) -> bool:
-    """Whether two versions are known, and not the same."""
+    """Whether two versions are known and differ."""
     return bool(one and other) and one != other
 
 
@@ -102,10 +102,10 @@ def ports(service: ServiceFacts) -> Tier:
     obstacles = list(_of_ports(service))
     number = service.agent_port or service.free_port
     step = f"frtop jobs --connect HOST:{number}"
-    notes = [f"only the other host can tell whether a firewall is in between: {step}"]
+    notes = [f"only the other host can tell whether a firewall blocks the way: {step}"]
     if service.packet_filters:
         notes.append(f"a packet filter is loaded: {', '.join(service.packet_filters)}")
-    basis = f"{service.agent_port} and the next, by the agent" if service.agent_port else (
+    basis = f"the agent has {service.agent_port} and the next" if service.agent_port else (
         f"{service.free_port} and the next are free"
     )  # fmt: skip
     return judged(
@@ -121,7 +121,7 @@ def ports(service: ServiceFacts) -> Tier:
 
 
 def archive(host: HostFacts) -> Tier:
-    """Whether a program that frtop brings along may be run where nothing is installed."""
+    """Whether frtop can run a program that it sends to a host without frtop."""
     obstacles = []
     text = f"a program cannot be run from memory (memfd: {host.memory_file.detail})"
     if not host.memory_file.is_open and host.by_shell:
@@ -135,11 +135,11 @@ def archive(host: HostFacts) -> Tier:
         obstacles.append(Obstacle("noexec", text, changes))
     by = f"programs may run in {host.temporary.path}"
     if host.memory_file.result == "ok":
-        by = "a program ran out of memory (memfd)"
+        by = "a program ran from memory (memfd)"
     return judged(
         "archive",
         "archive",
-        tells="py-spy out of an archive, on hosts where nothing of frtop is installed",
+        tells="py-spy from an archive, on hosts without frtop",
         lost="Python stacks on such hosts",
         obstacles=obstacles,
         basis=by,
@@ -156,7 +156,7 @@ def _of_folder(host: HostFacts) -> Iterable[Obstacle]:
 
 
 def _command_in(step: str) -> str:
-    """The command that a step of `FolderError` begins with: as another host may have sent it."""
+    """The command at the start of a `FolderError`'s step, which another host may have sent."""
     words = step.partition(", or ")[0]
     return words if _CHMOD.fullmatch(words) else ""
 
@@ -194,9 +194,7 @@ def _of_containers(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
     for rank in search.ranks:
         other = rank.shared_memory and rank.shared_memory != host.shared_memory.device
         if rank.prepared and other and host.shared_memory.exists:
-            text = (
-                f"its {host.shared_memory.path} is its container's own: its ring is not seen here"
-            )
+            text = f"its {host.shared_memory.path} is its container's own: its ring is hidden here"
             inside = f"nsenter -t {rank.pid} -m -p -n frtop    # or `docker exec`"
             yield Obstacle(
                 "private shm", text,
@@ -207,19 +205,19 @@ def _of_containers(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
 def _of_ports(service: ServiceFacts) -> Iterable[Obstacle]:
     if service.agent_pid:
         if not service.agent_reach:
-            text = "the agent listens in its container's own network"
+            text = "the agent listens only in its container's network"
             line = f"--network=host    # else: -p {service.agent_port}-{service.agent_port + 1}"
             yield Obstacle("network", text, (Change("docker run", line),))
         return
     if service.free_port == service.port:
         return
     if not service.free_port:
-        text = f"no pair of ports is free from {service.port} on"
+        text = f"no two adjacent ports are free from {service.port} on"
         yield Obstacle("ports taken", text, set_variable("FRTOP_PORT", "20000"))
         return
     text = (
         f"port {service.port} or {service.port + 1} is taken: an agent takes {service.free_port},"
-        " and screens on other hosts have to name that"
+        " and screens on other hosts have to name that port"
     )
     changes = (
         *set_variable("FRTOP_PORT", str(service.free_port)),

@@ -23,7 +23,7 @@ def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
     rights = list(rights_of(host, [rank for rank in search.ranks if not rank.no_return]))
     obstacles = [*_of_tool(host, tool), *rights]
     if not rights and host.read_memory.result == "ok" and host.vm_readv.result == "killed":
-        obstacles += _of_call(host, "process_vm_readv", host.vm_readv)  # refused, it reads the file
+        obstacles += _of_call(host, "process_vm_readv", host.vm_readv)  # else it reads the file
     left = left_to_agent(host, search)
     if not (obstacles or left) and tool.trial.result not in ("ok", "not tried"):
         obstacles.append(_of_failure(host, tool))
@@ -31,8 +31,8 @@ def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
     return judged(
         "stacks",
         "Python stacks",
-        tells="which call a rank is in, its peer, who holds the GIL",
-        lost="why a rank is not there; sends, receives and rendezvous, which are in no list",
+        tells="which call a rank is in, its peer, which thread holds the GIL",
+        lost="why a rank is missing; sends, receives and rendezvous, which no list contains",
         obstacles=obstacles,
         basis=_basis(host, tool, tried=tried),
         known=tried and not left,
@@ -42,7 +42,7 @@ def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
 
 
 def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
-    """Tier 3: frames of C and C++, which a person asks for."""
+    """Tier 3: C and C++ frames, taken only when a person asks."""
     spy, pystack = _tool(host, PY_SPY), _tool(host, PYSTACK)
     tool = pystack if _runs(host, pystack) and host.vm_readv.is_open else spy
     ranks = [rank for rank in search.ranks if not rank.no_return]
@@ -53,7 +53,7 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
     obstacles += [_elsewhere(rank) for rank in ranks if is_in_other_pids(host.rights, rank.rights)]
     for rank in ranks:
         if rank.rights is not None and rank.rights.tracer:
-            line = f"kill {rank.rights.tracer}    # the debugger, or end it where it was started"
+            line = f"kill {rank.rights.tracer}    # the debugger; better: quit it in its terminal"
             text = f"a debugger (pid {rank.rights.tracer}) traces it already"
             obstacles.append(Obstacle("traced", text, (Change("type", line),), (rank.name,)))
         elif rank.rights is not None and rank.rights.state == "T":
@@ -61,15 +61,15 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
             obstacles.append(Obstacle("stopped", "it is stopped", (change,), (rank.name,)))
     install = f"{quote(host.program)} -m pip install 'pystack>=1.7'"
     left = left_to_agent(host, search)
-    more = () if tool is pystack else (f"pystack shows threads without Python, too: {install}",)
+    more = () if tool is pystack else (f"pystack also shows threads without Python: {install}",)
     known = host.ptrace.result == "ok" and not left
     return judged(
         "native",
         "native stacks",
-        tells="frames of C and C++: the op itself, device, driver, store; only when a person asks",
-        lost="in which function of a library or driver a rank is stuck",
+        tells="C and C++ frames: the op itself, device, driver, store; only when a person asks",
+        lost="which function of a library or driver a rank is stuck in",
         obstacles=obstacles,
-        basis=f"{tool.name}; a process of ours was seized" if known else "not tried",
+        basis=f"{tool.name}; doctor seized a test process" if known else "not tried",
         known=known,
         ranks=len(ranks),
         notes=(*left, *more),
@@ -77,7 +77,7 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
 
 
 def _elsewhere(rank: RankFacts) -> Obstacle:
-    """A rank whose threads the tools look for under the numbers that they have in its container."""
+    """A rank in a container: the tools look for its threads by their numbers there."""
     line = "frtop stacks --native --rank N --ssh CONTAINER --via 'docker exec -i {host} sh'"
     return Obstacle(
         "pid namespace",
@@ -90,16 +90,16 @@ def _elsewhere(rank: RankFacts) -> Obstacle:
 
 def _basis(host: HostFacts, tool: ToolFacts, *, tried: bool) -> str:
     if tried:
-        return f"py-spy{', sent from here,' * tool.sent} has read a process of ours"
+        return f"py-spy{', sent from here,' * tool.sent} has read a test process"
     return "no process to try it on" if host.vm_readv.result == "not tried" else "not tried"
 
 
 def _of_failure(host: HostFacts, tool: ToolFacts) -> Obstacle:
-    text = f"py-spy fails on a process of ours: {tool.trial.detail}"
+    text = f"py-spy fails on a test process: {tool.trial.detail}"
     if not tool.sent or host.memory_file.is_open:
         return Obstacle("py-spy fails", text)
     text = (
-        f"no py-spy is installed there, and one that is sent cannot be run from memory"
+        f"py-spy is not installed there, and the one that frtop sends cannot run from memory"
         f" ({tool.trial.detail})"
     )
     return Obstacle("memfd", text, (Change("type", MEMFD), _install(host, PY_SPY)))
@@ -132,9 +132,9 @@ def _of_tool(host: HostFacts, tool: ToolFacts) -> Iterable[Obstacle]:
         text = f"{tool.path} is for {theirs}, this host is {ours}"
         yield Obstacle("architecture", text, (install,))
     elif tool.sent:
-        return  # it lies in memory: what came of running it says all
+        return  # it is in memory: only its trial counts
     elif tool.noexec:
-        text = f"{tool.path} is on a file system on which no program may run (noexec)"
+        text = f"{tool.path} is on a file system that allows no program to run (noexec)"
         remount = Change("type", f"sudo mount -o remount,bind,exec {quote(tool.mount)}")
         elsewhere = Change("type", f"cp {quote(tool.path)} ~/bin/; export PATH=~/bin:$PATH")
         yield Obstacle("noexec", text, (remount, elsewhere))
@@ -144,11 +144,11 @@ def _of_tool(host: HostFacts, tool: ToolFacts) -> Iterable[Obstacle]:
 
 
 def _of_call(host: HostFacts, name: str, trial: Trial) -> Iterable[Obstacle]:
-    """Of a call that fails though the right to trace is there."""
+    """The obstacle if a call fails despite the right to trace."""
     if trial.is_open:
         return
     by = "a seccomp profile" if host.rights.seccomp in _SECCOMP_MODES else "a security module"
     did = "ends" if trial.result == "killed" else "refuses"
     code = "seccomp" if host.rights.seccomp in _SECCOMP_MODES else "module"
-    text = f"{by} {did} {name} ({trial.detail}), which was tried on a process of ours"
+    text = f"{by} {did} {name} ({trial.detail}) on a test process"
     yield Obstacle(code, text, without_seccomp())

@@ -1,7 +1,7 @@
 """`frtop doctor` at the end of a pipe: examines this host once, for an operator elsewhere.
 
 It runs in the archive, as the agent does, and writes no file. The examination is a child in a
-session of its own, so that this process hears when the operator leaves, and ends it.
+session of its own; this process notices when the operator leaves, and ends the child.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from frtop_probe.proc import guarded, tool_process
 from frtop_probe.proc.child_process import die_with
 
 EXAMINE_S: Final = 90.0
-"""Every trial has a deadline of its own; all together take 2 s, and 40 s where all hang."""
+"""Every trial has its own deadline; all together take 2 s, or 40 s if all hang."""
 _PIECE: Final = 256 * 1024
-_AGAIN: Final = "try again; if it stays so, run `frtop doctor` on that host"
+_AGAIN: Final = "try again; if it fails again, run `frtop doctor` on that host"
 
 
-def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long as this runs
+def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - stays open while this runs
     """Serves the operator on standard input and output; returns the exit status."""
     limit_resources()
     for stream in (0, 1):
@@ -46,7 +46,7 @@ def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long
     except LineError as error:
         far.say(b"frtop-error", {"text": str(error), "next": _AGAIN})
         return 1
-    except OSError:  # nobody reads any more
+    except OSError:  # the operator no longer reads
         return 1
     finally:
         far.end()
@@ -54,7 +54,7 @@ def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long
 
 
 class FarDoctor:
-    """Reads lines, and has one examination in a child."""
+    """Reads lines, and runs one examination in a child."""
 
     def __init__(self, task: str, rest: bytes = b"") -> None:
         self._reader, self._splitter = LineReader(task), LineSplitter(rest)
@@ -64,15 +64,15 @@ class FarDoctor:
         self._is_over = False
 
     def say(self, word: bytes, fields: dict[str, Any]) -> None:
-        """Writes a line; blocks while nobody reads, until the alarm."""
+        """Writes a line; while the operator does not read, blocks until the alarm."""
         self._write(described(word, fields))
 
     def run(self) -> None:
-        """Until the operator leaves, or nothing was received for too long.
+        """Serves until the operator leaves or stays silent for too long.
 
         Raises:
-            LineError: something is no line of the pipe.
-            OSError: nobody reads.
+            LineError: a line is not part of the protocol.
+            OSError: the operator no longer reads.
         """
         signal.alarm(int(SILENCE_S))
         self.say(b"frtop-hello", {**introduction(socket.gethostname()), "examines": True})
@@ -88,7 +88,7 @@ class FarDoctor:
             self._answer_when_done()
 
     def end(self) -> None:
-        """Ends the examination, and all that it has started."""
+        """Ends the examination and every process that it started."""
         if self._child is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child.pid, signal.SIGKILL)
@@ -109,7 +109,7 @@ class FarDoctor:
     def _keep(self, name: str, program: bytes) -> None:
         try:
             tool_process.provide(name, program_file.make(name, program))
-        except OSError:  # the tier says that no program runs from memory
+        except OSError:  # the tier reports that no program runs from memory
             self._sent[name] = ""
         else:
             self._sent[name] = tool_process.find(name) or ""
@@ -126,7 +126,7 @@ class FarDoctor:
             os.setsid()
             die_with(parent)
             null = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2):  # a child that hangs must not hold the shell's
+            for stream in (0, 1, 2):  # a hanging child must not hold the shell's
                 os.dup2(null, stream)
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGALRM):
                 signal.signal(number, signal.SIG_DFL)
@@ -144,7 +144,7 @@ class FarDoctor:
             self.say(b"frtop-doctor", done.value)
             return
         how = f"in {EXAMINE_S:.0f} s" if done.timed_out else "there"
-        text = f"the examination has not come to an end {how}"
+        text = f"the examination did not finish {how}"
         self.say(b"frtop-error", {"text": text, "next": _AGAIN})
         self._is_over = True
 
@@ -154,5 +154,5 @@ class FarDoctor:
             left = left[os.write(1, left) :]
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as signals want it
+def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - signal handler
     sys.exit(1)

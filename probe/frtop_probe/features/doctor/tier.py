@@ -1,4 +1,4 @@
-"""What is said of facts: tiers of evidence, what is in their way, what opens them."""
+"""What doctor says: tiers of evidence, their obstacles, and the changes that remove these."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ POD_ENV: Final = 'env: [{{name: {name}, value: "{value}"}}]'
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One kind of evidence, or what it needs.
+    """One kind of evidence, or something that frtop needs.
 
     Attributes:
-        code: one stable word; `title` is for people.
-        tells: what is seen with it.
-        lost: what is lost without it.
-        basis: what the mark rests on, in a few words.
-        notes: worth knowing, in nobody's way.
-        is_evidence: without it something of a job is not seen, by nobody.
+        code: a stable word for programs; `title` is for people.
+        tells: what it shows.
+        lost: what stays hidden without it.
+        basis: the basis of the mark, in a few words.
+        notes: worth knowing, but no obstacle.
+        is_evidence: without it, part of every job stays hidden from frtop.
     """
 
     code: str
@@ -47,7 +47,7 @@ def set_variable(name: str, value: str) -> tuple[Change, ...]:
 
 
 def merged(obstacles: Iterable[Obstacle]) -> tuple[Obstacle, ...]:
-    """Puts ranks with the same obstacle together, in the order in which they came."""
+    """Joins ranks with the same obstacle, in order of appearance."""
     found: dict[tuple[str, str, tuple[Change, ...]], list[str]] = {}
     for one in obstacles:
         found.setdefault((one.code, one.text, one.changes), []).extend(one.of)
@@ -70,19 +70,19 @@ def judged(
     notes: Iterable[str] = (),
     is_evidence: bool = True,
 ) -> Tier:
-    """A tier with its mark.
+    """Makes a tier and its mark.
 
     Args:
-        code: as of `Tier`.
-        title: the same.
-        tells: the same.
-        lost: the same.
-        obstacles: with any, the tier is closed.
-        basis: what the mark rests on, where nothing is in the way.
-        known: enough was tried for an ok.
-        ranks: how many were asked.
-        notes: as of `Tier`.
-        is_evidence: the same.
+        code: as in `Tier`.
+        title: likewise.
+        tells: likewise.
+        lost: likewise.
+        obstacles: any obstacle closes the tier.
+        basis: the basis of the mark if there is no obstacle.
+        known: whether the trials suffice for ok.
+        ranks: how many were examined.
+        notes: as in `Tier`.
+        is_evidence: likewise.
     """
     found = merged(obstacles)
     if found:
@@ -111,5 +111,5 @@ def counted(number: int, what: str) -> str:
 
 
 def exit_status(tiers: Iterable[Tier]) -> int:
-    """0, or 1 where a tier is closed that costs evidence."""
+    """0; 1 if a closed tier costs evidence."""
     return int(any(tier.mark == "closed" and tier.is_evidence for tier in tiers))

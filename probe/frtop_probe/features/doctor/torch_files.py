@@ -1,6 +1,6 @@
-"""An installation of torch, read from its files: version, and what `strip` has left of it.
+"""An installation of torch, read from its files: version, and what `strip` has left in it.
 
-Nothing of it is imported or run. A process's files are read through its /proc/PID/root.
+Imports and runs none of it. Reads a process's files through its /proc/PID/root.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from frtop_probe.unprepared.static_symbols import EXPORTED, SYMBOLS, find_symbol
 LIBRARY: Final = "libtorch_cpu.so"
 """The library with gloo's part of c10d, in builds for CPU and CUDA alike."""
 GROUP_CLASS: Final = "_ZTVN4c10d12ProcessGroupE"
-"""An exported symbol, without which c10d's state is not readable."""
+"""An exported symbol; without it, c10d's state is unreadable."""
 _VERSION: Final = re.compile(r"^__version__\s*=\s*['\"]([\w.+-]{1,60})['\"]", re.MULTILINE)
 _MAX_VERSION_FILE: Final = 16384
 _HEADER: Final = 20
 
 
 def read_torch(package: Path, root: str = "", *, symbols: bool = True) -> TorchFiles | None:
-    """Reads the installation whose package folder is `package`; None where there is none.
+    """Reads the installation whose package folder is `package`; None if there is none.
 
     Args:
         package: the folder `torch`, as the process sees it.
-        root: of the process, such as /proc/77/root; "" for ours.
-        symbols: also searches the library's symbols, which takes 0.2 s.
+        root: the process's root, such as /proc/77/root; "" for ours.
+        symbols: whether to search the library's symbols, too, which takes 0.2 s.
     """
     library = package / "lib" / LIBRARY
     seen = Path(f"{root}{library}")
@@ -54,7 +54,7 @@ def read_torch(package: Path, root: str = "", *, symbols: bool = True) -> TorchF
 
 
 def read_version(path: Path) -> str:
-    """The version in torch/version.py, which is not run; "" where it is not readable."""
+    """The version in torch/version.py, without running it; "" if it is unreadable."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_VERSION_FILE).decode("utf-8", "replace")
@@ -65,7 +65,7 @@ def read_version(path: Path) -> str:
 
 
 def machine_of(path: str) -> int:
-    """e_machine of a program; 0 if it is no ELF file of 64 bits, or not readable."""
+    """e_machine of a program; 0 if it is unreadable or not a 64-bit ELF file."""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered
             header = file.read(_HEADER)

@@ -1,7 +1,7 @@
-"""Tries calls and tools on a process of our own, which is not our child, as a rank is not.
+"""Tries calls and tools on a process that we start but, as with a rank, is not our child.
 
-Yama lets everybody read its own children, so a child would prove nothing. The process ends when
-we do: it waits for the end of a pipe.
+Yama lets every process read its own children, so a child would prove nothing. The process ends
+when we do: it waits for the end of a pipe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from frtop_probe.proc.guarded import call
 
 CALL_S: Final = 2.0
 TOOL_S: Final = 6.0
-"""py-spy takes 0.05 s, on a loaded host ten times as long."""
+"""py-spy takes 0.05 s; on a loaded host, ten times as long."""
 _START_S: Final = 5.0
 _SEIZE: Final = 0x4206
 _KCMP: Final = {"x86_64": 312, "aarch64": 272}
@@ -35,7 +35,7 @@ _BYTES: Final = 64
 _DETAIL: Final = 120
 _REFUSALS: Final = (errno.EPERM, errno.EACCES, errno.ENOSYS)
 _TARGET: Final = "import os, sys; os.write(int(sys.argv[1]), b'%d ' % os.getpid()); os.read(0, 1)"
-"""An unrelated process of this user: prints its pid, and ends with its standard input."""
+"""An unrelated process of this user: prints its pid, and exits when its standard input ends."""
 
 
 class _Buffer(ctypes.Structure):
@@ -46,7 +46,7 @@ class _Buffer(ctypes.Structure):
 
 @contextmanager
 def target() -> Iterator[int]:
-    """Gives the pid of a Python process of ours that is nobody's child but init's; 0 for none."""
+    """Yields the pid of a Python process of ours whose parent is init; 0 for none."""
     hold, end = os.pipe()
     said, say = os.pipe()
     starter = subprocess.Popen(
@@ -109,7 +109,7 @@ def vm_readv(pid: int) -> Trial:
 
 
 def ptrace(pid: int) -> Trial:
-    """Seizes the process, without a signal; the kernel lets go of it when the caller has ended."""
+    """Seizes the process without a signal; the kernel releases it when the caller ends."""
 
     def seize() -> int:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -121,10 +121,10 @@ def ptrace(pid: int) -> Trial:
 
 
 def kcmp(pid: int) -> Trial:
-    """Calls kcmp, which container profiles allow and deny together with the two above."""
+    """Calls kcmp, which container profiles allow or deny together with the two above."""
     number = _KCMP.get(platform.machine())
     if number is None:
-        return Trial("not tried", f"its number on {platform.machine()} is not known here")
+        return Trial("not tried", f"frtop does not know its number on {platform.machine()}")
 
     def compare() -> int:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -136,7 +136,7 @@ def kcmp(pid: int) -> Trial:
 
 
 def memory_file() -> Trial:
-    """Runs a copy of `true` out of memory: how an archive of ours runs py-spy."""
+    """Runs a copy of `true` from memory, as frtop's archive runs py-spy."""
     program = shutil.which("true")
     if program is None or not hasattr(os, "memfd_create"):
         return Trial("not tried", "no program to try with")
@@ -157,7 +157,7 @@ def memory_file() -> Trial:
 
 
 def run_tool(*command: str) -> Trial:
-    """Runs a tool; its output is thrown away, the first line of its errors is the detail."""
+    """Runs a tool and discards its output; the detail is its first line of errors."""
     try:
         done = subprocess.run(  # noqa: PLW1510
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -178,7 +178,7 @@ def run_tool(*command: str) -> Trial:
 
 
 def _trial(function: Callable[[], int]) -> Trial:
-    """Calls a function, which returns an errno, in a child: a filter may end whoever calls."""
+    """Calls a function that returns an errno, in a child, because a filter may kill the caller."""
 
     def errno_of() -> int:
         try:
@@ -209,7 +209,7 @@ def _of_errno(number: int) -> Trial:
 
 
 def _stack_of(pid: int) -> int:
-    """An address that is surely mapped: the end of the stack, from /proc/PID/maps."""
+    """An address that is certainly mapped: the end of the stack, from /proc/PID/maps."""
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
         for line in file:
             if line.rstrip().endswith("[stack]"):

@@ -1,8 +1,8 @@
-"""Samples the stacks of a rank for some seconds, from outside: py-spy reads its memory.
+"""Samples a rank's stacks for some seconds from outside: py-spy reads its memory.
 
-Nothing is stopped, and the rank needs no recorder. A stack may change while it is read; such
-samples count as missed. The host pays: py-spy reads the memory of the process `rate` times a
-second, at some percent of a core.
+Nothing stops, and the rank needs no recorder. A stack may change while py-spy reads it; such
+samples count as missed. The host pays: py-spy reads the process's memory `rate` times a
+second, which takes some percent of a core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from frtop_probe.stacks import stacks
 MAX_SECONDS: Final = 30.0
 MAX_RATE: Final = 200
 MAX_STACKS: Final = 4096
-"""Most different stacks in an answer: the most frequent ones."""
+"""Most different stacks in an answer, which has the most frequent ones."""
 MAX_TEXT: Final = 4096
 _MORE_S: Final = 10.0
 """Time for py-spy to analyse the process first, and to write at the end."""
@@ -44,7 +44,7 @@ async def sample(host: str, request: SampleStacks, rank: TrackedRank) -> SampleR
             text = f"py-spy saw no Python stack in process {rank.pid} in {seconds:.0f} s"
             dump = wire.StackDump(rank.pid, error="failed", help=text)
     if len(found) > MAX_STACKS:
-        note = f"of {len(found):,} different stacks the {MAX_STACKS:,} most frequent ones"
+        note = f"the {MAX_STACKS:,} most frequent of {len(found):,} different stacks"
     return SampleResponse(
         id=request.id,
         host=host,
@@ -61,7 +61,7 @@ async def sample(host: str, request: SampleStacks, rank: TrackedRank) -> SampleR
 
 
 def parse(output: str) -> tuple[Counter[str], int]:
-    """Parses py-spy's raw format: how often each stack was seen, and how many were missed."""
+    """Parses py-spy's raw format: how often it saw each stack, and how many samples it missed."""
     found: Counter[str] = Counter()
     missed = 0
     for line in output.splitlines():

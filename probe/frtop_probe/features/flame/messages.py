@@ -9,7 +9,7 @@ from frtop_probe.wire.values import Int, Real
 class SampleResponse(Response, frozen=True, array_like=True, tag=True):
     """Sampled stacks as text, "function (file:line);...", and how often each was seen.
 
-    `missed` are samples that could not be read. `error` is as of a `StackDump`.
+    `missed` counts unreadable samples. `error` is as in `StackDump`.
     """
 
     host: str
@@ -27,7 +27,7 @@ class SampleResponse(Response, frozen=True, array_like=True, tag=True):
 class SampleStacks(RankRequest, frozen=True, array_like=True, tag=True):
     """Requests the stacks of a rank, sampled `rate` times a second for `seconds`.
 
-    `idle`: also of threads that wait.
+    `idle`: also samples threads that wait.
     """
 
     answer = SampleResponse

@@ -1,4 +1,4 @@
-"""Passes the files of a profile on to the operator, in pieces.
+"""Passes a profile's files on to the operator, in pieces.
 
 The rank writes them beside its ring, and this process reads them there, so sending costs the rank
 no time. A thread compresses each piece, so neither ticks nor other requests wait for it.
@@ -23,7 +23,7 @@ _LEVEL: Final = 1
 
 
 async def read(_: str, request: ReadProfile, rank: RingRank) -> wire.Response:
-    """Reads bytes of a file of a profile."""
+    """Reads bytes of a profile's file."""
     if request.name not in FILES or request.offset < 0:
         return wire.Error(request.id, "a profile has no such file", "failed")
     path, size = profile_file(rank.ring.path, request.name), max(0, min(request.size, MAX_PIECE))

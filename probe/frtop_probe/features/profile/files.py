@@ -1,8 +1,8 @@
 """The files that torch's profiler writes beside a ring, until an operator has fetched them.
 
-The rank creates them (mode 0600, in the folder that is closed to all others), and the agent reads
+The rank creates them (mode 0600, in a folder closed to all others), and the agent reads
 them. The rank removes them when the operator says so, when requests cease, or at the next order.
-Those of a killed rank are removed with its ring.
+If the rank was killed, they go with its ring.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read_piece(path: Path, offset: int, size: int) -> tuple[bytes, int]:
     """Reads at most `size` bytes of a file from `offset` on; also returns the file's size.
 
     Raises:
-        OSError: it is not there, or no file of this user's own.
+        OSError: it does not exist, or is not this user's own file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:

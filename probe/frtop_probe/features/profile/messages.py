@@ -19,8 +19,8 @@ class ProfileResponse(Response, frozen=True, array_like=True, tag=True):
     """The progress of an order.
 
     `stage` is one of "waiting" (for the thread that trains), "running", "saving", "ready" (`files`
-    can be fetched), "over". `first` and `last` are the steps it has recorded so far; `clocks` the
-    rank's monotonic and wall clock at its start and end: the trace has wall times.
+    can be fetched), "over". `first` and `last` are the steps recorded so far; `clocks` are the
+    rank's monotonic and wall clock at start and end: the trace has wall times.
 
     `error` is one of "", "gone", "silent" (the rank holds the GIL), "stopped", "deadline",
     "missing" (no responder), "none" (no process group yet), "busy", "failed"; `help` is the
@@ -45,7 +45,7 @@ class ProfileRank(RankRequest, frozen=True, array_like=True, tag=True):
     """Runs torch's profiler in a rank, for `steps` or else for `seconds`.
 
     `action` is "begin", "status" or "withdraw"; `order` is the operator's own word for the order,
-    8 to 32 hex digits. Without a request for some 15 s the rank withdraws the order itself.
+    8 to 32 hex digits. After some 15 s without a request, the rank withdraws the order itself.
     `wait_s`: how long the thread that trains may take to reach a step (for seconds: an op).
     """
 
@@ -65,7 +65,7 @@ class ProfileRank(RankRequest, frozen=True, array_like=True, tag=True):
 
 
 class ReadProfile(PieceRequest, frozen=True, array_like=True, tag=True):
-    """Requests bytes of a file of a profile that is ready."""
+    """Requests bytes of a file of a finished profile."""
 
     answer = Piece
     needs_recorder = True

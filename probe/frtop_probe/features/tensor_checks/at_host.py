@@ -1,4 +1,4 @@
-"""Adds the lines and issuers of ops to the samples of a rank: its ring has them."""
+"""Adds lines and issuers of ops, which the ring has, to a rank's samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frtop_probe.features.tensor_checks.messages import ReadSamples, SamplesResp
 
 
 async def read_samples(host: str, request: ReadSamples, rank: RingRank) -> wire.Response:
-    """The samples of a rank after a number."""
+    """Returns a rank's samples after a number."""
     request = structs.replace(request, after=max(0, request.after))
     found = await pass_on(host, request, rank)
     if not isinstance(found, SamplesResponse):

@@ -18,10 +18,10 @@ SETTING: Final = "numbers"
 class NumbersOrder(Struct, frozen=True):
     """Asks a rank to sample every `every`-th op of `groups` (its own ids; none: all).
 
-    It ends after `ops` ops and `steps` steps of optimizers, or after `seconds`. An order without
+    It ends after `ops` ops and `steps` optimizer steps, or after `seconds`. An order without
     ops and steps ends sampling. It begins in step `from_step`, or some seconds later if that step
     does not come, so that ranks sample the same ops; 0: at once. `by` names the operator who
-    asks. An order to end may name a `watch`, and then ends no other one.
+    asks. An order to end sampling may name a `watch`, and then ends only that one.
     """
 
     every: Int = 1
@@ -35,18 +35,18 @@ class NumbersOrder(Struct, frozen=True):
     watch: Int = 0
 
     def setting(self) -> dict[str, Setting]:
-        """The change of settings that carries it."""
+        """The change of settings that carries this order."""
         return {SETTING: structs.asdict(self)}
 
 
 class NumberState(Struct, frozen=True):
     """What a rank samples now, and how much of it is left.
 
-    `unseen` counts ops whose result was not read, because no wait for them was seen, and
-    `skipped` samples without figures. `failure`: the watch ended by an error of its own. `thinned`
-    ops were not sampled, because the rank had no time to count them. `watch` is the number of the
-    last watch: it shows an operator that another one's has replaced theirs. `by` is who asked for
-    what is sampled now, or else who ended it early.
+    `unseen` counts ops whose result was not read because the rank saw no wait for them;
+    `skipped`: samples without figures. `failure`: the watch ended by an error of its own. `thinned`
+    counts ops that were not sampled, because the rank had no time for them. `watch` is the number
+    of the last watch: it shows an operator that another one's has replaced theirs. `by` names who
+    asked for the current watch, or else who ended it early.
     """
 
     on: bool = False
@@ -72,25 +72,25 @@ class NumberState(Struct, frozen=True):
 
 
 class NumberSample(Struct, frozen=True, array_like=True):
-    """Statistics of what an op got or left, or of one parameter or gradient.
+    """Statistics of an op's input or output, or of one parameter or gradient.
 
-    `n` counts the samples of a rank. `number` is that of the op in its group, the place of a
-    parameter in its optimizer, or how many updates of a loss scale there were in the step. `role`
+    `n` counts the samples of a rank. `number` is the op's number in its group, the place of a
+    parameter in its optimizer, or how often the loss scale was updated in the step. `role`
     is "input", "output", "gradient", "parameter", "loss_scale" (after an update) or "found_inf"
-    (before it: the maximum is not 0 if gradients had an Inf or NaN). `taken` says when, of an op:
-    "issue", "wait" (a wait for it had returned), "late" (the same, but it was over before),
-    "backward" (a backward had ended) or "step" (an optimizer's step began): after these three the
-    program may have changed it. Of all else it says whose it is: "optimizer N" or "scaler N".
+    (before it: the maximum is not 0 if gradients had an Inf or NaN). For an op, `taken` says when:
+    "issue", "wait" (a wait for it had returned), "late" (likewise, but it had ended before),
+    "backward" (a backward had ended) or "step" (an optimizer step began): in the last three cases
+    the program may have changed it. Otherwise it says whose: "optimizer N" or "scaler N".
     `site` is the rank's own id of the line.
 
-    Of `size` bytes the first `seen` were read; `checksum` covers these. The figures ignore NaN
-    and Inf, and are None when nothing is left. `subnormals` are below the smallest normal value of
-    their dtype. `error` says why there are none. Of a `shard` each rank has another one, without
-    a checksum.
+    The rank read the first `seen` of `size` bytes; `checksum` covers these. The figures ignore
+    NaN and Inf, and are None if no other value exists. `subnormals` are below the smallest
+    normal value of their dtype. `error` says why there are no figures. A `shard` differs on
+    each rank and has no checksum.
 
-    `issuer` is the rank's own id of what issued an op, 0 where modules are not recorded.
-    `parameter` is the name that modules give to a parameter or gradient whose optimizer has no
-    name for it; of an op of DDP's that of the gradient with the first NaN, or else the first Inf.
+    `issuer` is the rank's own id of an op's issuer, 0 if the rank does not record modules.
+    `parameter` is the modules' name of a parameter or gradient, if its optimizer has no name
+    for it; for a DDP op, of the gradient with the first NaN, or else the first Inf.
     """
 
     n: Int
@@ -122,9 +122,9 @@ class NumberSample(Struct, frozen=True, array_like=True):
 
 
 class SamplesResponse(Response, frozen=True, array_like=True, tag=True):
-    """Samples of a rank, with lines and issuers of their ops by the rank's own ids.
+    """A rank's samples, with lines and issuers of their ops by the rank's own ids.
 
-    `lost` samples after the number asked for were overwritten before.
+    `lost` counts requested samples that newer ones had overwritten.
     """
 
     host: str
@@ -144,6 +144,6 @@ class ReadSamples(RankRequest, frozen=True, array_like=True, tag=True):
     answer = SamplesResponse
     in_rank = True
     at_once = 2  # an agent works on four requests of one operator
-    nothing = "process {pid} has no process group yet, so there is nothing to sample: later"
+    nothing = "process {pid} has no process group yet, so there is nothing to sample: try later"
 
     after: Int = 0

@@ -1,6 +1,6 @@
 """Answers requests for the tensors of pending ops, while the job hangs in these ops.
 
-No tensor is kept alive or copied as a whole: between two pieces every reference is dropped.
+It keeps no tensor alive and copies none as a whole: between two pieces it drops every reference.
 A pending op may already have overwritten part of its tensor (gloo reduces in place as its
 peers arrive, a kernel may be writing), which a reader cannot detect.
 """
@@ -81,7 +81,7 @@ class TensorRequests(RankFeature):
         return self._reader
 
     def _summaries(self, reader: MemoryReader, sequence: int) -> Response:
-        """Summarises all tensors of one op; for sequence number 0, of the oldest pending ops.
+        """Summarises all tensors of one op; for sequence number 0, those of the oldest pending ops.
 
         The header has `ops`, each with the fields of `wire.OpTensors`.
         """
@@ -97,7 +97,7 @@ class TensorRequests(RankFeature):
             summaries: list[dict[str, Any]] = []
             for ref in op.tensors[:MAX_TENSORS]:
                 now = time.monotonic()
-                # Time that one tensor does not need goes to the others.
+                # Time left over from one tensor goes to the others.
                 share = now + max(0.0, deadline - now) / left
                 summaries.append(self._summary(reader, op, ref, share))
                 left -= 1
@@ -199,8 +199,8 @@ def _summarise(
 ) -> tuple[int, TensorStats]:
     """Reads a tensor until the deadline; returns the number of bytes read, and their statistics.
 
-    If the tensor was not read to its end, the result ends at the last power of two of pieces, so
-    that ranks that ran out of time at different offsets can usually be compared.
+    If time runs out, the result ends at the last power of two of pieces. So ranks that ran out of
+    time at different offsets are usually comparable.
     """
     memory = reader.locate(ref)
     piece = memoryview(bytearray(min(stats.piece, memory.size)))

@@ -1,4 +1,4 @@
-"""What can be asked about the tensors of pending ops."""
+"""Requests about the tensors of pending ops."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from frtop_probe.wire.values import Int
 class SummarizeTensors(RankRequest, frozen=True, array_like=True, tag=True):
     """Requests a summary of the tensors of a rank's pending op `sequence` (0: of all).
 
-    It makes the rank work, and shows data. `devices`: a person asks, so memory of devices is
-    read, too, where the job was started for that.
+    It makes the rank work, and shows data. `devices`: a person asks, so the rank also
+    reads device memory if the job was started for that.
     """
 
     answer = TensorsResponse
     in_rank = True
     in_capture = True
-    nothing = "process {pid} is pending in no op with tensors: ask the ranks that are"
+    nothing = "process {pid} has no pending op with tensors: ask ranks that have one"
 
     sequence: Int = 0
     devices: bool = False

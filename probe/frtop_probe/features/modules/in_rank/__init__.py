@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class ModuleRecording(RankFeature):
-    """Records for each op of one recorder which module issues it."""
+    """Records for each op which module issues it, for one recorder."""
 
     def __init__(self, recorder: Recorder, torch: Any) -> None:
         self._recorder = recorder
         self._torch = torch
         self.issuers: Issuers | None = None
-        """Set once modules have been switched on."""
+        """Set once an operator or the environment has switched modules on."""
         self.settings = {"modules": RankSetting(switch_of(self.switch), lambda: self.records)}
 
     @property

@@ -1,8 +1,8 @@
-"""Reads the buckets of DDP from its reducer: which parameters each has.
+"""Reads DDP's buckets from its reducer: which parameters each has.
 
-The reducer issues ops in C++, from the hook of the last gradient of a bucket. It returns its
-buckets with a new tensor for each gradient; a dispatch mode replaces these by one empty tensor, so
-nothing is allocated. It is called after a forward, because it holds a lock inside an op.
+The reducer issues ops in C++, from the hook of a bucket's last gradient. It returns its buckets
+with a new tensor for each gradient; a dispatch mode replaces these with one empty tensor, so
+nothing is allocated. We call it after a forward, because it holds a lock inside an op.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from frtop_probe.features.modules.in_rank.module_names import walk
 DDP: Final = "DistributedDataParallel"
 OUTERMOST: Final = "the model"
 MAX_MEMBERS: Final = 64
-"""Most modules of a bucket that are named."""
+"""Most modules that a bucket's text names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Known:
 
 
 class DDPBuckets:
-    """Buckets of all DDP modules whose forward was seen."""
+    """Buckets of all DDP modules whose forward we saw."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -85,7 +85,7 @@ class DDPBuckets:
         self._of_parameter.update(dict.fromkeys(names, known))
 
     def issued(self, parameter: Any, task: int, process_group: Any, values: int) -> Bucket | None:
-        """Returns the bucket whose op is issued now; None if it is not known.
+        """Returns the bucket whose op DDP issues now; None if unknown.
 
         Args:
             parameter: the one whose gradient was accumulated last.
@@ -128,7 +128,7 @@ def _bucket(found: Any, group: int, names: dict[int, str]) -> Bucket:
 
 
 def _allocates_nothing(torch: Any, nothing: Any) -> Any:
-    """Returns a mode in which each new tensor is that empty one."""
+    """Returns a mode in which each new tensor is the empty one."""
     kind = torch.utils._python_dispatch.TorchDispatchMode  # noqa: SLF001
 
     class Mode(kind):  # type: ignore[misc, valid-type]

@@ -1,14 +1,14 @@
 """Finds the module and the phase that issue an op, and writes them as a number into its slot.
 
-The first of these that is known is the issuer:
+The issuer is the first of these that is known:
 
 * for a message of a pipeline, the stage that made it;
-* for FSDP2, the module in its label: whose parameters it gathers or reduces, prefetched ones too;
+* for FSDP2, the module in its label, whose parameters it gathers (also early) or reduces;
 * the innermost module that runs, or runs again inside a backward (activation checkpointing);
-* in a backward, the bucket of DDP, the module of a parameter whose gradient is accumulated, or the
-  module that made the node of autograd.
+* in a backward, the bucket of DDP, the module of the parameter whose gradient accumulates, or the
+  module that made the autograd node.
 
-An op of a compiled graph gets the module in which the graph was entered, and the graph's name.
+An op of a compiled graph gets the module that entered the graph, and the graph's name.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ SETTING: Final = "FRTOP_MODULES"
 DDP_LABEL: Final = "DistributedDataParallel.forward"
 FSDP_LABELS: Final = "FSDP::"
 _FSDP: Final = re.compile(r"^FSDP::(?:all_gather|post_backward_reduce)\b(?: \((?P<path>[^)]*)\))?")
-"""Labels around what FSDP2 issues. A label inside another one is about the same module; that of a
-prefetch contains that of the gather."""
+"""Labels around what FSDP2 issues. A label inside another one names the same module; a prefetch's
+label contains the gather's."""
 _TRACED: Final = "<eval_with_key>"
 _CACHE: Final = "TORCHINDUCTOR_CACHE_DIR"
 ACCUMULATES: Final = "AccumulateGrad"
-"""The node of autograd that adds to the gradient of a parameter."""
+"""The autograd node that adds to a parameter's gradient."""
 GIVEN_UP: Final = "modules are no longer recorded"
-TOO_OLD: Final = "modules are not recorded: this torch is too old for it"
+TOO_OLD: Final = "modules are not recorded: this torch is too old"
 UNKNOWN: Final[Name] = "", ""
 MAX_LABELS: Final = 65_536
 
@@ -83,16 +83,16 @@ class Issuers:
         self._task = torch._C._current_graph_task_id  # noqa: SLF001
         self._node = torch._C._current_autograd_node  # noqa: SLF001
         self._labels: dict[int, list[str]] = {}
-        """By thread: paths of the FSDP2 labels that are open."""
+        """By thread: paths of the open FSDP2 labels."""
         self._paths: dict[str, str] = {}
         self._graphs: dict[int, str] = {}
-        """By call site: the compiled graph whose code the line is, "" for none."""
+        """By call site: the compiled graph that contains the line, "" for none."""
         self._numbers: dict[tuple[str, ...], int] = {}
         self._parameters: dict[int, tuple[tuple[str, int], ...]] = {}
         """Parameters of a bucket by its number, see `Bucket`."""
         self._by_module: dict[tuple[int, str], tuple[weakref.ref[Any], int]] = {}
         self._by_path: dict[str, int] = {}
-        """Of labels of FSDP2."""
+        """Paths in FSDP2 labels."""
         self._names_at = 0
         self._count = itertools.count(1)
         self.on = self.given_up = False
@@ -101,7 +101,7 @@ class Issuers:
         """Starts recording with the next call of an outermost module, or stops."""
         if on and not self.on:
             self.calls.begin_anew()
-            self._labels.clear()  # the ends of open ones were not seen
+            self._labels.clear()  # we did not see open ones end
             self.messages.known.clear()
         self.calls.on = self.on = on
 
@@ -123,7 +123,7 @@ class Issuers:
             open_labels.pop()
 
     def stage_made(self, stage: Any, messages: Sequence[Any], phase: IssuePhase, what: str) -> None:
-        """Called when a stage of a pipeline has made messages, which are issued next."""
+        """Called when a pipeline stage has made messages, which the schedule issues next."""
         module = getattr(stage, "submod", None)
         if module is not None and self.names.of(module) is None:
             add_root(self.calls.roots, module)  # it receives before it runs
@@ -132,7 +132,7 @@ class Issuers:
         self.messages.add(messages, number | phase << PHASE_SHIFT)
 
     def _path_of(self, text: str) -> str:
-        """Returns the path in a label of FSDP2, " " for the root; "" if it is not around an op."""
+        """Returns the path in an FSDP2 label, " " for the root; "" if the label surrounds no op."""
         known = self._paths.get(text)
         if known is None:
             found = _FSDP.match(text)
@@ -148,7 +148,7 @@ class Issuers:
     # -- an op
 
     def find(self, thread: int, site: int, process_group: Any, args: Sequence[Any]) -> int:
-        """Returns the number for an op's slot: that of the module, and the phase."""
+        """Returns the number for an op's slot, from the module's number and the phase."""
         if self.given_up or not self.on:
             return 0
         try:
@@ -160,9 +160,9 @@ class Issuers:
             return 0
 
     def parameters_of(self, issuer: int) -> Sequence[tuple[str, int]]:
-        """Names and sizes of the parameters whose gradients an op has, in its order.
+        """Names and sizes of the parameters whose gradients an op carries, in its order.
 
-        `issuer` is what `find` returned. Empty if the op does not reduce a bucket of DDP.
+        `issuer` is what `find` returned. Empty if the op does not reduce a DDP bucket.
         """
         return self._parameters.get(issuer & MAX_MODULES, ())
 
@@ -274,14 +274,14 @@ class Issuers:
         return number
 
     def _forget_former_names(self) -> None:
-        """Clears caches when names have changed: a module turned out to be part of another one."""
+        """Clears caches after names changed because a module turned out to be part of another."""
         if self._names_at != self.names.changes:
             self._names_at = self.names.changes
             self._by_module.clear()
             self._by_path.clear()
 
     def _number(self, root: str, path: str, part: str, *members: str) -> int:
-        """Returns the number of a module or of a part of it; 0 if unknown, or no room is left."""
+        """Returns the number of a module or of a part of it; 0 if unknown, or without room."""
         key = root, path, part
         number = self._numbers.get(key)
         if number is not None:
@@ -297,7 +297,7 @@ class Issuers:
         return number
 
     def _graph_of(self, site: int) -> str:
-        """Returns the compiled graph to whose generated code a line belongs; "" for none."""
+        """Returns the compiled graph whose generated code contains a line; "" for none."""
         file = self._sites.file_of(site)
         if file.startswith(_TRACED):
             return file.strip("<>").replace(">", "")
@@ -308,13 +308,13 @@ class Issuers:
 CURRENT: Final = Current()
 """Of this process."""
 _CAN: Final[list[bool]] = []
-"""Whether this torch can record modules; empty before that was checked."""
+"""Whether this torch can record modules; empty before the check."""
 
 
 def install(torch: Any, issuers: Issuers, enabled: list[int]) -> bool:
     """Makes the wrappers of this process serve these issuers, while `enabled[0]` is not 0.
 
-    Wraps calls of modules and backwards the first time, until the process ends. Returns whether
+    The first call wraps module calls and backwards until the process ends. Returns whether
     this torch can record modules.
     """
     CURRENT.issuers, CURRENT.calls, CURRENT.enabled = issuers, issuers.calls, enabled

@@ -1,16 +1,16 @@
 """Tracks which modules run, by a wrapper around `torch.nn.Module.__call__`.
 
-In a forward that is a stack per thread. A backward runs only nodes of autograd, but each node has
+In a forward, that is a stack per thread. A backward runs only autograd nodes, but each node has
 the sequence number that its thread had when it made the node. So for each thread we also keep the
-numbers at which another module began to run, and find the module of a node by bisection. Nothing is
-added to the graph, and no module gets a hook: hooks would change what is compiled, and the nodes of
-full backward hooks forbid in-place operations.
+numbers at which another module began to run, and find a node's module by bisection. We add nothing
+to the graph and no hook to a module: hooks would change what is compiled, and the nodes of full
+backward hooks forbid in-place operations.
 
-A thread that was inside a module when it was wrapped is ignored until that call has ended:
-otherwise we would take parts of a model for models.
+We ignore a thread that was inside a module at that moment until this call has ended: otherwise
+we would take parts of a model for models.
 
 Dynamo skips the frame of the wrapper; where it traces through, the wrapper is one constant test.
-Inside a graph there are no calls of modules at all.
+Inside a graph there are no module calls at all.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.ops.hook import hide_from_dynamo
 
 MAX_BOUNDARIES: Final = 65_536
-"""Most per thread; then the older half is dropped. A training step of a thousand modules has at
-most 2,000: each call has a start and an end."""
+"""Most entries per thread; beyond that, the older half goes. A training step of a thousand modules
+has at most 2,000: each call has a start and an end."""
 MAX_ROOTS: Final = 64
 _KNOWN_TO_DYNAMO: Final = "torch._dynamo.utils", "torch._dynamo.variables.nn_module"
 
@@ -39,8 +39,8 @@ class ThreadCalls:
     """The modules of one thread.
 
     `stack` has the running modules, the innermost last; the first `floor` of them called the
-    current backward. From the autograd sequence number `starts[i]` on, `owners[i]` made the nodes
-    (a weak reference; None: no module).
+    current backward. `owners[i]` (a weak reference; None: no module) made the nodes from autograd
+    sequence number `starts[i]` on.
     """
 
     __slots__ = ("floor", "owners", "stack", "starts")
@@ -58,7 +58,7 @@ class ThreadCalls:
         return owner() if owner is not None else None
 
     def enter(self, module: Any, number: int, roots: dict[int, weakref.ref[Any]]) -> None:
-        """A module begins to run, at an autograd sequence number."""
+        """Notes that a module begins to run, at an autograd sequence number."""
         stack, starts = self.stack, self.starts
         me = weakref.ref(module)
         if not stack and not is_backward(module):
@@ -77,7 +77,7 @@ class ThreadCalls:
         self.owners.append(me)
 
     def leave(self, depth: int, number: int) -> None:
-        """A module has ended, or raised; `depth` modules run now."""
+        """Notes that a module has returned or raised; `depth` modules run now."""
         stack = self.stack
         del stack[depth:]
         owner = weakref.ref(stack[-1]) if stack else None
@@ -89,7 +89,7 @@ class ThreadCalls:
 
 
 def add_root(roots: dict[int, weakref.ref[Any]], module: Any) -> None:
-    """Adds a module that no other module called."""
+    """Adds a module that no other module has called."""
     if len(roots) >= MAX_ROOTS and id(module) not in roots:
         roots.clear()
     roots[id(module)] = weakref.ref(module)
@@ -108,15 +108,15 @@ class ModuleCalls:
         self.label: Callable[[Any], Any] | None = None
         """While a profile runs: begins a label for a module, and returns it."""
         self._backwards: list[ThreadCalls] = []
-        """Of each thread that has started a backward which still runs."""
+        """By thread with a running backward."""
 
     def begin_anew(self) -> None:
-        """Forgets the running modules, after calls were not seen for a while."""
+        """Forgets the running modules, because we have missed calls for a while."""
         self.local = threading.local()
         self._backwards = []
 
     def of_thread(self) -> ThreadCalls | None:
-        """Returns the modules of the calling thread; None inside a call that was not seen."""
+        """Returns the modules of the calling thread; None inside a call that we did not see."""
         local = self.local
         try:
             calls: ThreadCalls = local.calls
@@ -155,7 +155,7 @@ class ModuleCalls:
     def makers(self, own: ThreadCalls) -> ThreadCalls | None:
         """Returns the modules of the thread whose forward made the nodes that `own` runs, if known.
 
-        On a device a thread of the engine runs the nodes, not the one that called backward.
+        On a device, a thread of the engine runs the nodes, not the thread that called backward.
         """
         began = self._backwards[:]
         if any(one is own for one in began):
@@ -165,7 +165,7 @@ class ModuleCalls:
 
 
 class Current:
-    """What the wrappers use in this process: a forked child has its own."""
+    """What the wrappers use in this process; a forked child has its own."""
 
     __slots__ = ("call_code", "calls", "enabled", "fail", "issuers")
 

@@ -1,4 +1,4 @@
-"""Names modules by their path below the outermost module that was called, as in a state dict."""
+"""Names modules by their path below the outermost called module, as in a state dict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 MAX_LOOKS: Final = 16
-"""How often one root is walked. Its modules may change, but a module that is never found must not
+"""How often we walk one root. Its modules may change, but a module that we never find must not
 cost a walk at each op."""
 _INNER: Final = frozenset(
     {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -51,7 +51,7 @@ class ModuleNames:
         return self._find(self._names, module)
 
     def of_parameter(self, parameter: Any) -> Name | None:
-        """Returns the name of the module that a parameter belongs to."""
+        """Returns the name of a parameter's module."""
         return self._find(self._parameters, parameter)
 
     def full_name(self, parameter: Any) -> str:
@@ -112,13 +112,13 @@ class ModuleNames:
         self.changes += changed
 
     def _number_of(self, root: Any, modules: list[tuple[Any, Name]]) -> int:
-        """Returns which model of its class it is.
+        """Returns the root's place among the models of its class.
 
-        Models without a common path to parameters are one: a rank may have several stages of a
-        pipeline, which are parts of one model.
+        Models without a common parameter path count as one: a rank may have several pipeline
+        stages, which are parts of one model.
         """
         if self._is_part(root):
-            return 1  # its modules are named by the whole
+            return 1  # the whole names its modules
         models = self._models.setdefault(class_of(root), [])
         models[:] = [
             one for one in models if (other := one[0]()) is not None and not self._is_part(other)
@@ -133,7 +133,7 @@ class ModuleNames:
         return number
 
     def _is_part(self, module: Any) -> bool:
-        """Returns whether it is known to be below another root."""
+        """Returns whether another known root contains it."""
         known = self._names.get(id(module))
         return known is not None and known[0]() is module and bool(known[1][1])
 
@@ -181,14 +181,14 @@ def walk(root: Any) -> Iterator[tuple[Any, Name]]:
 
 
 def _is_graph(root: Any) -> bool:
-    """Returns whether it is a compiled graph, which runs as a module without parts."""
+    """Returns whether it is a compiled graph, a module without parts."""
     return not root._modules and any(  # noqa: SLF001
         kind.__name__ == "GraphModule" for kind in type(root).__mro__
     )
 
 
 def is_backward(module: Any) -> bool:
-    """Returns whether it is the graph that compiled autograd made of a backward."""
+    """Returns whether it is compiled autograd's graph of a backward."""
     kind = type(_inner(module))
     return kind.__name__.startswith("CompiledAutograd") and any(
         base.__name__ == "GraphModule" for base in kind.__mro__
@@ -221,7 +221,7 @@ def class_of(module: Any) -> str:
 
 
 def kind_of(module: Any) -> type:
-    """Returns a module's class, also where FSDP2 has derived its own class from it."""
+    """Returns a module's own class, even if FSDP2 has derived a class from it."""
     kind = type(module)
     bases = kind.__bases__
     return bases[1] if len(bases) > 1 and bases[0].__name__ == "FSDPModule" else kind

@@ -1,6 +1,6 @@
 """Adds modules to a profile: a label around each call, and a description of the model.
 
-Only where modules are recorded, and only while an operator's profile runs. The labels are torch's
+Only if the rank records modules, and only while an operator's profile runs. The labels are torch's
 own for hot paths. They are not ops: modes and compiled graphs do not see them.
 """
 
@@ -28,7 +28,7 @@ from frtop_probe.ring.beside import create_file
 MAX_MODULES: Final = 10_000
 MAX_PARAMETERS: Final = 40_000
 DESCRIBE_S: Final = 0.2
-"""Limits of the description: meanwhile, the thread that trains stands still."""
+"""Limits of the description: the thread that trains waits for it."""
 _COMPOSITE: Final = "CompositeImplicitAutograd"
 Described = dict[str, Any]
 
@@ -47,9 +47,9 @@ class ModuleProfile:
         hide_from_dynamo(torch, ModuleProfile._begin_label)
 
     def begin(self) -> None:
-        """Describes the modules that were called so far, and begins to label calls.
+        """Describes the modules called so far, and begins to label calls.
 
-        At the end of a step, because FSDP2 usually has parameters sharded at that point.
+        Runs at the end of a step, because FSDP2's parameters are usually sharded then.
         """
         try:
             self._found = described(self._calls, self._names)
@@ -126,7 +126,7 @@ def described(calls: ModuleCalls, names: ModuleNames) -> Described:
 
 
 def _modules(calls: ModuleCalls, names: ModuleNames) -> Iterator[tuple[Any, Name]]:
-    """Yields whole models before parts of them that are also called on their own."""
+    """Yields whole models before parts of them that the program also calls directly."""
     roots = [root for one in list(calls.roots.values()) if (root := one()) is not None]
     parts = {id(one) for root in roots for one, _ in walk(root) if one is not root}
     for root in sorted(roots, key=lambda one: id(one) in parts):
@@ -136,7 +136,7 @@ def _modules(calls: ModuleCalls, names: ModuleNames) -> Iterator[tuple[Any, Name
 def _parameter(name: str, parameter: Any) -> Described:
     """Describes a parameter, as far as it can be read without an op."""
     found: Described = {"name": name, "shape": None, "dtype": ""}
-    with suppress(Exception):  # such as one that is not initialised yet
+    with suppress(Exception):  # such as an uninitialised one
         found["dtype"] = str(parameter.dtype).removeprefix("torch.")
         found["shape"] = [int(size) for size in parameter.shape]
         placements = getattr(parameter, "placements", None)

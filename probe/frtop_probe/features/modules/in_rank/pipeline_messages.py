@@ -1,8 +1,8 @@
 """Messages of pipeline stages: which stage sends or receives, activations or gradients.
 
 A schedule of `torch.distributed.pipelining` issues them between the forwards and backwards of its
-stages, where no module runs. But one of four methods of a stage makes each message directly before
-the schedule issues it. So we remember what they return, and find the message by its tensor.
+stages, where no module runs. But one of a stage's four methods makes each message just before the
+schedule issues it. So we remember what they return, and find the message by its tensor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from frtop_probe.ring.layout import IssuePhase
 
 STAGES: Final = "torch.distributed.pipelining.stage"
 MAX_MESSAGES: Final = 4096
-"""Most messages that were made and not issued: a schedule that drops them must not fill memory."""
+"""Most messages waiting to be issued: a schedule that drops messages must not fill memory."""
 _METHODS: Final = {
     "get_fwd_recv_ops": (IssuePhase.FORWARD, "activations"),
     "get_fwd_send_ops": (IssuePhase.FORWARD, "activations"),
@@ -35,7 +35,7 @@ class PipelineMessages:
         self.known: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     def add(self, messages: Sequence[Any], number: int) -> None:
-        """Adds messages that are about to be issued."""
+        """Adds messages that the schedule will issue next."""
         if len(self.known) + len(messages) > MAX_MESSAGES:
             self.known.clear()
         for one in messages:

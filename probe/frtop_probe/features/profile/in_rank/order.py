@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 MAX_STEPS: Final = 100
 MAX_SECONDS: Final = 60.0
 MAX_WAIT_S: Final = 600.0
-"""Longest wait until the thread that trains reaches a step, or an op."""
+"""Longest wait for the thread that trains to reach a step, or an op."""
 LEASE_S: Final = 15.0
-"""How long an order lasts without a request of its operator."""
+"""How long an order lasts without a request from its operator."""
 OVERTIME_S: Final = 120.0
 """A profile by steps ends after this time at the latest."""
 _TOKEN: Final = re.compile(r"[0-9a-f]{8,32}")
@@ -71,29 +71,29 @@ class ProfileSession:
         self.ending = ""
         """Why it ends early, or ""."""
         self.discarded = ""
-        """The `error` of a response if the recording is not kept, or ""."""
+        """The `error` of a response if the rank drops the recording, or ""."""
         self.has_waited = False
-        """Whether it has waited for ops that were under way at its end."""
+        """Whether it has waited for ops under way at its end."""
         self.first = self.last = 0
         """The first and the last recorded step."""
         self.begun = self.ended = 0.0
         self.memory = 0
-        """Bytes of the process when it began."""
+        """The process's size in bytes at the start."""
         self.clocks: list[tuple[int, int]] = []
         """Monotonic and wall clock in ns, at both ends."""
         self.stood_still_ns = 0
         self.trouble = ""
-        """Why a part of the order is not recorded, or ""."""
+        """Why part of the order is not recorded, or ""."""
         self.error = self.help = ""
         self.files: dict[str, int] = {}
 
     def is_due(self, now: float, *, device_ops: bool) -> bool:
-        """Returns whether all that was ordered is recorded, or it must end early."""
+        """Returns whether the recording is complete or must end early."""
         if self.ending:
             return True
         order = self.order
         if order.steps:
-            # A device lags behind: one more step contains its part of the last one.
+            # A device lags behind: its part of the last step falls into one more step.
             more = 1 if device_ops else 0
             return self.last - self.first + 1 >= order.steps + more
         return now - self.begun >= order.seconds

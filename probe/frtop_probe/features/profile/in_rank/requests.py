@@ -1,12 +1,12 @@
 """Runs torch's profiler in this rank when an operator asks for it.
 
 An order waits for the thread that trains: it begins and ends at that thread's own steps or ops,
-never inside a backward or a CUDA graph capture, nor while an op of gloo is under way: torch would
+never inside a backward or a CUDA graph capture, nor while a gloo op is under way: torch would
 write its end into memory that the profiler has freed.
 
-Nothing stays on. The operator must keep asking (`LEASE_S`); an order that nobody asks for is
-withdrawn, and its files are removed. The profiler of a thread that reaches no step and no op ends
-only when it reaches one.
+Nothing stays on. The operator must keep asking (`LEASE_S`); otherwise the rank withdraws the order
+and removes its files. The profiler of a thread that reaches no step and no op ends only when the
+thread reaches one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from frtop_probe.recorder.ops.pending import PendingOps
 from frtop_probe.recorder.requests.requests import INVALID, GoOn, Request, Response
 
 REMEMBERED_S: Final = 60.0
-"""How long the reason for a failed order is remembered."""
+"""How long the rank remembers why an order failed."""
 MAX_GROWTH: Final = 512_000_000
 """If the process grows by this many bytes, the profile ends early."""
 ENTER_S: Final = 5.0
@@ -59,7 +59,7 @@ ENTER_S: Final = 5.0
 VISIT_S: Final = 0.02
 """How long the end of the last step may wait for the recorder's thread, or for ops."""
 SETTLE_S: Final = 1.0
-"""Wait after the observer was turned off, until no thread can be inside it."""
+"""Wait after turning the observer off, until no thread can be inside it."""
 
 
 class ProfileRequests(RankFeature):
@@ -80,7 +80,7 @@ class ProfileRequests(RankFeature):
         self._pending = pending
         self._expect_ops = expect_ops
         self.modules: ModuleLabels | None = None
-        """Labels calls of modules in the profile, where modules are recorded."""
+        """Labels module calls in the profile, if the rank records modules."""
         self._session: ProfileSession | None = None
         self._lock = threading.Lock()
         self._ours = False
@@ -130,7 +130,7 @@ class ProfileRequests(RankFeature):
         return session.status(now), b""
 
     def beat(self) -> None:
-        """Ends what is overdue, and writes what was recorded."""
+        """Ends an overdue profile, and writes the recording of an ended one."""
         session, now = self._session, time.monotonic()
         if session is None:
             return
@@ -184,7 +184,7 @@ class ProfileRequests(RankFeature):
             self._over(session, "gone", why)
 
     def _over(self, session: ProfileSession, error: str, text: str) -> None:
-        """Ends an order without a file."""
+        """Ends an order that yields no file."""
         session.stage, session.error, session.help = "over", error, text
         profiler, session.profiler = session.profiler, None
         if profiler is not None:
@@ -203,7 +203,7 @@ class ProfileRequests(RankFeature):
         self._entrances.leave()
 
     def _finish(self, session: ProfileSession) -> None:
-        """Writes what was recorded, or drops it."""
+        """Writes the recording, or drops it."""
         profiler = session.profiler
         assert profiler is not None
         begun = time.monotonic_ns()
@@ -217,7 +217,7 @@ class ProfileRequests(RankFeature):
         except OSError as error:
             text = f"the trace was not written: {error.strerror or error}"
             self._over(session, "failed", text)
-        except Exception as error:  # noqa: BLE001 - torch's; the order fails and nothing else
+        except Exception as error:  # noqa: BLE001 - torch's; only the order fails
             self._over(session, "failed", f"torch wrote no trace: {type(error).__name__}: {error}")
         else:
             session.stood_still_ns += time.monotonic_ns() - begun
@@ -236,7 +236,7 @@ class ProfileRequests(RankFeature):
                 self._lock.release()
 
     def abandon_in_child(self) -> None:
-        """Stops what a forked child's thread has inherited."""
+        """Stops what a forked child's thread has inherited from the parent."""
         session, self._session = self._session, None
         self._lock = threading.Lock()
         if session is not None:
@@ -258,7 +258,7 @@ class ProfileRequests(RankFeature):
         if session is None:
             self._expect_ops(False)
             return
-        # The thread that makes steps trains; without steps, the main thread.
+        # The training thread is the one that makes steps; without steps, the main thread.
         trains = self._steps.thread or threading.main_thread().ident
         if threading.get_ident() == (session.thread or trains):
             self._visit(0)
@@ -266,8 +266,8 @@ class ProfileRequests(RankFeature):
     def _visit(self, step: int) -> None:
         """Starts, continues or stops the profile, if this is the moment; never raises."""
         session = self._session
-        # This thread may hold the lock itself, further up its stack. At a step we wait a little, or
-        # the profile would have a step too many.
+        # This thread may hold the lock itself, further up its stack. At a step we wait a little;
+        # otherwise the profile would have a step too many.
         waits = step and session is not None and session.stage in ("waiting", "running")
         if not self._lock.acquire(timeout=VISIT_S if waits else 0):
             return
@@ -346,7 +346,7 @@ class ProfileRequests(RankFeature):
         self._ended(session, session.discarded)
 
     def _ended(self, session: ProfileSession, discarded: str) -> None:
-        """Lets the recorder's thread write or drop what the ended profiler has."""
+        """Lets the recorder's thread write or drop the ended profiler's recording."""
         session.discarded = discarded
         if discarded and not session.order.execution:
             self._over(session, discarded, session.ending)

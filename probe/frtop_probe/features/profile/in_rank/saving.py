@@ -1,7 +1,7 @@
 """Writes and removes the files of a profile in the rank, and checks the room for them.
 
-They lie beside the ring, usually in shared memory, which the job uses, too: if it is full, a data
-loader or NCCL ends the job. So room is checked first, and some is always left.
+They are beside the ring, usually in shared memory, which the job uses, too: if it is full, a data
+loader or NCCL ends the job. So we check for room first, and always leave some.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from frtop_probe.features.profile.in_rank.torch_profiler import TorchProfiler
 
 _MB: Final = 1_000_000
 LEFT_FREE: Final = 64 * _MB
-"""Bytes that are left to the job, or a quarter of a small file system."""
+"""Bytes left to the job, or a quarter of a small file system."""
 LEAST_ROOM: Final = 8 * _MB
 """Bytes that a profile needs to begin, for some 25,000 events."""
 MAX_EXECUTION: Final = 1000 * _MB
@@ -24,10 +24,10 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class ModuleLabels(Protocol):
-    """The modules of a profile, where modules are recorded; for the profiled thread."""
+    """The modules of a profile, if the rank records modules; for the profiled thread."""
 
     def begin(self) -> None:
-        """Describes the model, and begins to label calls of its modules."""
+        """Describes the model, and begins to label its module calls."""
 
     def end(self) -> None:
         """Stops labelling."""
@@ -57,9 +57,9 @@ def why_no_room(ring: Path, needed: int) -> str:
 
 
 def why_no_more_execution(ring: Path) -> str:
-    """Returns why the execution trace that is being written must end now, or ""."""
+    """Returns why the running execution trace must end now, or ""."""
     if size_of(profile_file(ring, "execution")) > MAX_EXECUTION:
-        return f"its execution trace had grown to {MAX_EXECUTION // _MB} MB"
+        return f"its execution trace has grown to {MAX_EXECUTION // _MB} MB"
     return why_no_room(ring, LEAST_ROOM)
 
 
@@ -68,10 +68,10 @@ def save(
 ) -> dict[str, int]:
     """Writes what an ended profiler has recorded; returns the sizes of the files by name.
 
-    `grown` is by how many bytes the process has grown, as an estimate of the files.
+    `grown`: by how many bytes the process has grown, an estimate of the files' size.
 
     Raises:
-        OSError: a file was not written to its end; the text says why.
+        OSError: a file is incomplete; the text says why.
     """
     if why := why_no_room(ring, max(LEAST_ROOM, 2 * grown)):
         raise OSError(0, why)

@@ -1,13 +1,13 @@
-"""torch's profiler, as it is started and stopped in the thread that trains.
+"""Starts and stops torch's profiler in the thread that trains.
 
-Everything here happens in that thread, as in a script that profiles itself: Kineto refuses to be
-set up by another one. We do not profile all threads from outside
+Everything here happens in that thread, as in a script that profiles itself: Kineto refuses setup
+by another thread. We do not profile all threads from outside
 (`_ExperimentalConfig(profile_all_threads=True)`), because then ops of other threads write into
 memory that the end of the profiler has freed (torch 2.13; its own test of profiler_kineto.cpp
-mentions crashes). So only threads that inherit the profiler are recorded: backwards are, threads
-that pin memory are not.
+mentions crashes). So only threads that inherit the profiler are recorded: those of backwards, not
+those that pin memory.
 
-We look up features, never versions: torch 2.8 to 2.15 have them by these names.
+We check for features, never versions: torch 2.8 to 2.15 have them under these names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OBSERVER: Final = "_add_execution_trace_observer"
 
 
 class CannotProfileError(Exception):
-    """torch, or the program, stands in the way; the text says what."""
+    """torch or the program prevents a profile; the text says how."""
 
 
 class TorchProfiler:
@@ -45,13 +45,13 @@ class TorchProfiler:
         self._profile: Any = None
         self._label: Any = None
         self.trouble = ""
-        """Why a part of the order is not recorded, or ""."""
+        """Why part of the order is not recorded, or ""."""
 
     def begin(self, step: int) -> None:
         """Starts recording in this thread.
 
         Raises:
-            CannotProfileError: it was not started.
+            CannotProfileError: it did not start.
         """
         if why := why_not(self._torch):
             raise CannotProfileError(why)
@@ -90,7 +90,7 @@ class TorchProfiler:
         self._label = label
 
     def end(self) -> None:
-        """Stops recording. torch puts the events together: some microseconds for each."""
+        """Stops recording. torch assembles the events: some microseconds for each."""
         self._end_label()
         profile = self._profile
         if self._execution is not None:
@@ -105,7 +105,7 @@ class TorchProfiler:
         """Writes the trace. torch holds the GIL meanwhile: some microseconds for each event.
 
         Raises:
-            OSError: the file was not written to its end.
+            OSError: the file is incomplete.
         """
         results, self._profile = self._profile.kineto_results, None
         create_file(path)
@@ -126,9 +126,9 @@ class TorchProfiler:
         self._profile = None
 
     def leave_in_child(self) -> None:
-        """Removes the callbacks that a forked child has inherited, and nothing of Kineto.
+        """Removes the callbacks that a forked child has inherited, but leaves Kineto alone.
 
-        Its threads and locks belong to the parent.
+        Kineto's threads and locks belong to the parent.
         """
         activities = {self._torch.autograd.ProfilerActivity.CPU}
         self._torch.autograd._toggle_collection_dynamic(False, activities)  # noqa: SLF001
@@ -160,7 +160,7 @@ class TorchProfiler:
             core = self._torch._C._profiler  # noqa: SLF001
             create_file(self._execution)
             core._add_execution_trace_observer(str(self._execution))  # noqa: SLF001
-            # It also returns true if it did nothing because another one is there.
+            # It also returns true if it did nothing because another observer exists.
             if _is_open(self._execution):
                 core._enable_execution_trace_observer()  # noqa: SLF001
                 return
@@ -232,7 +232,7 @@ class ProfilerEntrances:
 
 
 def _is_open(path: Path) -> bool:
-    """Returns whether this process has opened a file."""
+    """Returns whether this process has a file open."""
     wanted = path.stat()
     with os.scandir("/proc/self/fd") as descriptors:
         for one in descriptors:

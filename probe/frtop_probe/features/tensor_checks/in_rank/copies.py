@@ -1,11 +1,11 @@
-"""Copies tensors of the program at the end of an op, in the thread that waited for it.
+"""Copies the program's tensors at the end of an op, in the thread that waited for it.
 
 That thread only calls accessors of torch: the kernel copies the bytes (`/proc/self/mem` returns an
 error where a plain load would raise a signal), and another thread does the rest with the copy. So
-autograd, random numbers, modes and profilers of the program see nothing of it.
+the program's autograd, random numbers, modes and profilers do not notice.
 
 Copies wait in one mapping, apart from malloc. Threads of the program reserve blocks in it, and our
-thread frees them, roughly in order. Nobody waits for room: what does not fit is not copied.
+thread frees them, roughly in order. Nobody waits for room: a tensor without room is not copied.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from frtop_probe.recorder.tensors.memory_reader import OWN_MEMORY
 from frtop_probe.recorder.tensors.tensor_memory import MemoryRange, UnreadableTensor, locate
 
 MAX_COPY: Final = 32 * 1024 * 1024
-"""Most bytes of one sample; of a larger one only the first are read, and it says so."""
-ON_DEVICE: Final = "in the memory of a device: it is not read, as that would wait for the device"
-NO_ROOM: Final = "the buffer was full of copies that nobody had counted yet"
+"""Most bytes of one sample; a larger one has only the first bytes, and says so."""
+ON_DEVICE: Final = "in the memory of a device: a read would wait for the device"
+NO_ROOM: Final = "the buffer was full of copies that wait to be counted"
 _MADV_DONTFORK: Final = 10
 NO_MEMORY: Final = "the kernel does not let this process read its own memory"
 
 
 class CopyBlock:
-    """Bytes of the buffer that are in use, until `free` is set; the next `reserve` takes them back.
+    """Used bytes of the buffer, until `free` is set; the next `reserve` takes them back.
 
-    Setting it needs no lock: if our thread of low priority were paused with a lock, the program's
-    threads could not copy.
+    Setting it needs no lock: if our low-priority thread were paused while it holds a lock, the
+    program's threads could not copy.
     """
 
     __slots__ = ("free", "offset", "size")
@@ -50,7 +50,7 @@ class CopyBuffer:
     """A ring of blocks in anonymous memory, which a forked child does not have."""
 
     def __init__(self, size: int) -> None:
-        """Maps `size` bytes; pages are touched only when they are written."""
+        """Maps `size` bytes; only a write touches a page."""
         self.size = size
         self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._map.madvise(_MADV_DONTFORK)
@@ -84,7 +84,7 @@ class CopyBuffer:
             self._lock.release()
 
     def fill(self) -> float:
-        """Returns how full it is, from 0 to 1; 1 also where another thread has the lock."""
+        """Returns how full it is, from 0 to 1; also 1 if another thread has the lock."""
         if not self._lock.acquire(blocking=False):
             return 1.0
         try:
@@ -96,7 +96,7 @@ class CopyBuffer:
             self._lock.release()
 
     def _used(self) -> tuple[int, int]:
-        """Takes back what is free; returns where the used bytes begin and end."""
+        """Takes back free blocks; returns where the used bytes begin and end."""
         blocks = self._blocks
         while blocks and blocks[0].free:
             blocks.popleft()
@@ -119,7 +119,7 @@ class TensorCopies:
     size: int
     error: str = ""
     shard: bool = False
-    """Whether a tensor is a part of a distributed one: each rank has another part."""
+    """Whether a tensor is part of a distributed one: each rank has a different part."""
 
     @property
     def seen(self) -> int:
@@ -127,7 +127,7 @@ class TensorCopies:
 
 
 def tensors_of(operation: Any, args: Sequence[Any], *, outputs: bool) -> list[Any]:
-    """Returns the tensors that an op reads, or those that get its result."""
+    """Returns the tensors that an op reads, or those that receive its result."""
     has_outputs = any(argument.output for argument in operation.tensors)
     return [
         tensor

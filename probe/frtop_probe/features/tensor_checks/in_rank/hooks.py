@@ -1,7 +1,7 @@
-"""Wraps ends of backwards and updates of loss scales, for the sampling of numbers.
+"""Wraps ends of backwards and loss-scale updates, to sample numbers.
 
-Wrapped when numbers are sampled for the first time, until the process ends. After that, a backward
-or an update costs one more call, which checks whether numbers are sampled.
+The first watch wraps them until the process ends. After that, a backward or an update costs one
+more call, which checks for a watch.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SCALERS: Final = {
     "torch.amp.grad_scaler": "GradScaler",
     "torch.distributed.fsdp.sharded_grad_scaler": "ShardedGradScaler",
 }
-"""Torch's classes that define `update`; classes of programs call that of their base. Torch keeps no
+"""Torch's classes that define `update`; the program's classes call their base's. Torch keeps no
 list of their objects."""
 
 
 class _Current:
-    """The watch of this process, and whether its recorder runs: a forked child has another one."""
+    """The watch of this process, and whether its recorder runs: a forked child has its own."""
 
     def __init__(self) -> None:
         self.watch: NumberWatch | None = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from frtop_probe.recorder.recorder import Recorder
 
 MOST_SECONDS: Final = 3600
-"""Longest watch in s: then it ends by itself, because its operator may be gone."""
+"""Longest watch in s; then it ends by itself, because its operator may be gone."""
 WAIT_NS: Final = 5_000_000_000
 """How long a watch waits for its first step."""
 MOST_OPS: Final = 1_000_000
@@ -97,7 +97,7 @@ class NumberRequests(RankFeature):
         }
 
     def _asked_to_watch(self, request: Any) -> str:
-        """Carries out an order; returns why it cannot, or ""."""
+        """Carries out an order; returns "", or why it cannot."""
         if not isinstance(request, dict):
             return ""
         plan = plan_of(request, time.monotonic_ns())
@@ -115,7 +115,7 @@ class NumberRequests(RankFeature):
         numbers = numbers_of(request, "after")
         if numbers is None:
             return INVALID
-        state = self.state()  # first: when it says off, all samples are there
+        state = self.state()  # first: once it says off, all samples are there
         samples: deque[Sample] = self._watch.samples.copy()
         newer = (one.row() for one in samples if one.n > numbers[0])
         rows = list(islice(newer, MOST_ROWS))

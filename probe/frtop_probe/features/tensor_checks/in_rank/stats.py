@@ -18,7 +18,7 @@ class NumberStats(TensorStats):
         super().__init__(torch, dtype)
         self.zeros = self.subnormals = 0
         self.first_nan = self.first_infinity = -1
-        """Index of the first one among the values, -1 for none."""
+        """Index of the first one among the values; -1 for none."""
         self._counted = 0
         self._magnitudes = 0.0
         real = self._real
@@ -34,7 +34,7 @@ class NumberStats(TensorStats):
 
     @property
     def extremes(self) -> tuple[float, float, float]:
-        """Minimum, maximum and norm of the finite values; infinite or 0 without any."""
+        """Minimum, maximum and norm of the finite values; infinite or 0 if there are none."""
         return self._least, self._most, self._norm
 
     def _count(self, values: Any) -> None:
@@ -85,7 +85,7 @@ class SampleStats:
         return self._first_nan if self._first_nan >= 0 else self._first_infinity
 
     def by_name(self) -> dict[str, Any]:
-        """Returns the figures by the names of the fields of `Sample`."""
+        """Returns the figures by field name of `Sample`."""
         parts = self._parts
         finite = sum(one.finite for one in parts)
         found: dict[str, float | None] = {}
@@ -111,7 +111,7 @@ class SampleStats:
 
 @dataclass(slots=True)
 class Sample:
-    """The fields of `wire.NumberSample`; figures and number come once the copies are counted."""
+    """The fields of `wire.NumberSample`; figures and number follow once the copies are counted."""
 
     group: int
     number: int
@@ -124,7 +124,7 @@ class Sample:
     issuer: int = 0
     parameter: str = ""
     parameters: Sequence[tuple[str, int]] = ()
-    """Names and sizes of the parameters whose gradients the op has, in its order."""
+    """Names and sizes of the parameters whose gradients the op carries, in its order."""
     n: int = 0
     dtype: str = ""
     elements: int = 0
@@ -143,7 +143,7 @@ class Sample:
     norm: float | None = None
 
     def parameter_at(self, place: int) -> str:
-        """Returns the name of the parameter to which a value belongs; "" if unknown."""
+        """Returns the name of the parameter that contains a value; "" if unknown."""
         for name, values in self.parameters if place >= 0 else ():
             if place < values:
                 return name
@@ -151,10 +151,10 @@ class Sample:
         return ""
 
     def row(self) -> dict[str, Any]:
-        """Returns what an operator gets of it."""
+        """Returns the row that an operator gets."""
         names = (one.name for one in fields(self) if one.name != "parameters")
         return {name: getattr(self, name) for name in names}
 
 
 MOST_TENSORS: Final = 64
-"""Most tensors of one sample; of a longer list, the first ones are sampled."""
+"""Most tensors of one sample, which has the first ones of a longer list."""

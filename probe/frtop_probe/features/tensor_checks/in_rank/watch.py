@@ -1,9 +1,9 @@
-"""Samples the numbers in chosen ops and optimizers' steps, when a person has asked for it.
+"""Samples the numbers in chosen ops and optimizer steps, when a person asks.
 
-Off, `watching` is empty, and the hook checks nothing else. On, inputs are copied when an op is
-issued, and results when a wait for it has returned, both in the thread that does so: only then are
-the bytes certainly the op's. Results for which C++ waits, as in DDP, are copied when the backward
-has ended, or else when the next optimizer's step begins. A thread of ours computes the statistics,
+While off, `watching` is empty, and the hook checks nothing else. While on, the thread that issues
+an op copies its inputs, and the thread whose wait has returned copies its results: only then are
+the bytes certainly the op's. If C++ waits, as in DDP, results are copied when the backward has
+ended, or else when the next optimizer step begins. A thread of ours computes the statistics,
 and ends the watch.
 """
 
@@ -42,21 +42,21 @@ from frtop_probe.recorder.requests.thread import FAULTS
 from frtop_probe.ring.layout import Flag
 
 BUFFER: Final = 64 * 1024 * 1024
-"""Bytes of copies that wait to be counted."""
+"""Bytes of the buffer, for copies that wait to be counted."""
 MOST_SAMPLES: Final = 4096
-"""Most samples that are kept, the newest ones."""
+"""Most samples that the rank keeps: the newest ones."""
 THINNED: Final = 3
-"""While the buffer is more than half full, only every third of the chosen ops is sampled, then
-every ninth, and so on. They are chosen by number, so another rank samples them, too."""
+"""While the buffer is over half full, the rank samples only every third of the chosen ops, then
+every ninth, and so on. It chooses them by number, so other ranks sample the same ops."""
 MOST_THINNED: Final = 243
 HEARTBEAT_S: Final = 0.2
 JOIN_S: Final = 5.0
 NICENESS: Final = 10
 MAX_STEP: Final = 32 * 1024 * 1024
-"""Most bytes of parameters that are read in one step, and of gradients: in a larger model, each
-step reads the next ones. The step's number decides which, so that all ranks read the same."""
+"""Most bytes of parameters to read in one step, and of gradients: in a larger model, each
+step reads the next ones. The step's number decides which, so all ranks read the same."""
 MOST_PARAMETERS: Final = 256
-"""Most parameters that are read in one step."""
+"""Most parameters to read in one step."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class WatchPlan:
     groups: frozenset[int] = frozenset()
     """Ids of groups; none: all."""
     steps: int = 0
-    """Optimizers' steps whose parameters and gradients are sampled."""
+    """Number of optimizer steps whose parameters and gradients are sampled."""
     asked: tuple[int, int, int] = (0, 0, 0)
     """Ops, seconds and steps as ordered."""
     from_step: int = 0
@@ -106,7 +106,7 @@ class NumberWatch(OpWatch):
         self.ops = WatchedOps()
         self.unfinished = self.ops.by_handle
         self.skipped = self.thinned = 0
-        """Samples without figures; ops that were not sampled because the buffer filled up."""
+        """Samples without figures; ops skipped because the buffer filled up."""
         self.count = self.begun_at = 0
         """Samples so far, and before the watch began."""
         self.samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
@@ -114,7 +114,7 @@ class NumberWatch(OpWatch):
         self.install: Callable[[], object] | None = None
         """Wraps backwards and updates, once."""
         self.names: ParameterNames | None = None
-        """Set where modules are recorded."""
+        """Set if the rank records modules."""
         self._torch = torch
         self._steps = steps
         self._note = note
@@ -190,7 +190,7 @@ class NumberWatch(OpWatch):
         flags: int,
         issuer: int,
     ) -> WatchedOp | None:
-        """Called before an op is passed on; returns it if its result will be sampled, too."""
+        """Called before an op is passed on; returns it if the watch also samples its result."""
         plan = self._plan
         if (
             plan is None
@@ -228,8 +228,8 @@ class NumberWatch(OpWatch):
         self._take(replace(op.sample, role="output", taken=taken, at_ns=now), op.tensors)
 
     def _backward_ended(self) -> None:
-        """Samples ops for which C++ has waited in a backward or the forward before, as in DDP."""
-        # Otherwise modes of the program would see even the access to an attribute.
+        """Samples ops that C++ (as in DDP) waited for in a backward or the forward before it."""
+        # Otherwise the program's modes would notice even an attribute access.
         with self._torch._C.DisableTorchFunction():  # noqa: SLF001
             self._read_complete("backward")
 
@@ -269,7 +269,7 @@ class NumberWatch(OpWatch):
         return next(iter(self.watching), None)
 
     def _thin(self) -> None:
-        """Samples fewer ops while copies come faster than they are processed, then more again."""
+        """Samples fewer ops while copies arrive faster than they are processed, then more again."""
         fill = self._buffer.fill() if self._buffer is not None else 0.0
         if fill > 0.5:
             self._every = min(self._every * THINNED, MOST_THINNED)
@@ -375,7 +375,7 @@ class NumberWatch(OpWatch):
         if copies.error:
             figures["error"] = copies.error
         if copies.shard:
-            figures["checksum"] = ""  # nobody else has these bytes
+            figures["checksum"] = ""  # no other rank has these bytes
         parameter = sample.parameter or sample.parameter_at(stats.first_bad)
         with self._lock:
             if watch != self.watches:  # another watch has begun
@@ -406,7 +406,7 @@ class NumberWatch(OpWatch):
 
 
 def step_tensors(optimizer: Any, step: int) -> Iterator[tuple[int, str, Any]]:
-    """Yields place, name ("" for none) and parameter of those that this step reads."""
+    """Yields place, name ("" for none) and parameter for each parameter that this step reads."""
     found: list[tuple[int, str, Any]] = []
     for group in optimizer.param_groups:
         names = group.get("param_names") or ()

@@ -1,7 +1,8 @@
-"""Keeps ops whose results will be sampled, and finds those that can be read now.
+"""Keeps ops whose results will be sampled, and finds those that are readable now.
 
-If Python waits for an op, it is read after the wait. If C++ does (DDP's reducer, DDP's broadcasts
-before a forward, functional collectives), it is complete when the backward ends, or a step begins.
+If Python waits for an op, its result is read after the wait. If C++ waits (DDP's reducer, DDP's
+broadcasts before a forward, functional collectives), it is complete when the backward ends or a
+step begins.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from frtop_probe.features.tensor_checks.in_rank.stats import Sample
 MOST_UNFINISHED: Final = 64
 """Most unfinished ops; each keeps its tensors alive."""
 FORGET_NS: Final = 5_000_000_000
-"""After this time, the result of a complete op is given up if no wait for it was seen."""
+"""After this time without a visible wait, the result of a complete op is given up."""
 _FRAMES: Final = 40
-"""Most frames that are searched for the call of a backward."""
+"""Most frames to search for the call of a backward."""
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class WatchedOp:
     sample: Sample
     tensors: list[Any]
     sync: bool
-    """Its caller waits at once, so the program runs nothing in between."""
+    """Whether its caller waits at once, so that the program runs nothing in between."""
     in_backward: bool
     begun_ns: int
     work: Any = None
@@ -40,10 +41,10 @@ class WatchedOps:
         self.by_handle: dict[int, WatchedOp] = {}
         """By `id` of the handle, which the op keeps alive."""
         self.unseen = 0
-        """Ops whose result was given up."""
+        """Number of ops whose result was given up."""
 
     def add(self, op: WatchedOp, work: Any) -> None:
-        """Adds an op with the handle that its call returned; may give up the oldest for it."""
+        """Adds an op with the handle that its call returned; may give up the oldest one for it."""
         op.work = work
         while len(self.by_handle) >= MOST_UNFINISHED:
             self.by_handle.pop(next(iter(self.by_handle)), None)
@@ -60,7 +61,7 @@ class WatchedOps:
         for key, op in reversed(list(self.by_handle.items())):
             now = op.sample.step == step
             if op.sync or not (now or op.in_backward):
-                continue  # it is read after a wait in Python
+                continue  # a wait in Python will read it
             place = id(op.work) if not op.tensors else int(op.tensors[0].data_ptr())
             if now and not _is_done(op.work):
                 places.add(place)
@@ -75,7 +76,7 @@ class WatchedOps:
         return found[::-1]
 
     def forget_old(self, now_ns: int) -> None:
-        """Gives up what was complete long ago."""
+        """Gives up ops that completed long ago."""
         for key, op in list(self.by_handle.items()):
             old = now_ns - op.begun_ns > FORGET_NS
             if old and not op.in_backward and op.work.is_completed():
@@ -98,7 +99,7 @@ def _is_done(work: Any) -> bool:
 
 
 def in_backward(depth: int) -> bool:
-    """Returns whether this thread runs a backward, from `depth` frames above the caller's on."""
+    """Returns whether this thread runs a backward. Looks from `depth` frames above the caller's."""
     frame = sys._getframe(depth + 1)  # noqa: SLF001
     for _ in range(_FRAMES):
         if frame is None:
