@@ -28,7 +28,7 @@ def main() -> None:
     if not program.exists():
         sys.exit(f"{program} does not exist\n{USAGE}")
     sys.argv = arguments
-    # `-m` has put the working folder there; a script expects its own folder.
+    # `-m` puts the working folder first; a script expects its own folder there.
     sys.path[0] = str(program.resolve().parent)
     frtop_probe.start()
     runpy.run_path(str(program), run_name="__main__")

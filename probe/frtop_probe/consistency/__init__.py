@@ -1,1 +1,1 @@
-"""What all members of a process group must agree on, and checksums to compare it cheaply."""
+"""Defines what all members of a process group must agree on; checksums compare it cheaply."""

@@ -1,4 +1,4 @@
-"""Checksums over blocks of ops, equal on two ranks that issued the same ops.
+"""Checksums over blocks of ops: equal on two ranks if these issued the same ops.
 
 The checksum of a block is the sum of its parts, so ranks can be compared even if they report
 blocks of different sizes. Each op is weighted by its number, so other ops, or the same ops in
@@ -23,19 +23,19 @@ from frtop_probe.consistency.signatures import RULE, SPLIT, agreed
 MODULUS: Final = 2**32 - 5
 """A prime, so that values with different weights stay different."""
 UNKNOWN: Final = 2**32 - 1
-"""Stands for a sum over splits if some are unknown."""
+"""The sum over splits if some are unknown."""
 SIZES: Final = (1, 8, 64, 512)
 """Block sizes in ops. A block of size n begins with an op `k * n + 1`."""
 
 
 def digest(text: str) -> int:
-    """Hashes a text to a number from 1 to the modulus."""
+    """Hashes a text to a number from 1 up to the modulus."""
     found = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return 1 + int.from_bytes(found, "big") % (MODULUS - 1)
 
 
 WEIGHTS: Final = tuple(digest(f"place {n}") for n in range(SIZES[-1]))
-"""Weights by the op's number modulo their count: they differ for all ops of a block."""
+"""Weights, indexed by the op's number modulo their count: no two ops of a block share one."""
 
 
 def weight(number: int) -> int:
@@ -43,13 +43,13 @@ def weight(number: int) -> int:
 
 
 def signature_digest(signature: wire.Signature, backend: str, rule: int = RULE) -> int | None:
-    """Hashes what must agree in an op, unweighted; None while something is unknown."""
+    """Hashes the fields of an op that must agree, unweighted; None while one is unknown."""
     text = agreed(signature, backend, rule)
     return None if text is None else digest(text)
 
 
 def splits_digest(signature: wire.Signature, group_rank: int, members: int) -> int:
-    """Returns what an op adds to the sum over splits, unweighted.
+    """Returns the unweighted term that an op adds to the sum over splits.
 
     Args:
         signature: of any op; only all_to_all adds something.

@@ -1,6 +1,6 @@
-"""Ops as the Flight Recorder names them, in the names that users write.
+"""Translates the Flight Recorder's names of ops into the names that users write.
 
-An entry is named by its backend, `nccl:send 0->1`, and several backends name one kind differently.
+An entry's name comes from its backend, such as `nccl:send 0->1`; some differ between backends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS: Final = {
     "allreduce": "all_reduce",
     "all_reduce_barrier": "barrier",
 }
-"""Kinds that some backends name differently."""
+"""Common names of kinds that some backends name differently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ProfilingName:
 
 
 def parse(text: str) -> ProfilingName:
-    """Reads backend and kind, and for a send or receive both group ranks."""
+    """Parses backend and kind, and for a send or receive both group ranks."""
     found = _NAME.fullmatch(text.strip())
     if found is None:
         return ProfilingName("", text or "an op")

@@ -1,8 +1,8 @@
 """The fields of a signature that all members of a group must agree on.
 
-`difference` compares two signatures field by field. `agreed` returns the same fields as a
-text to hash: if all fields are known, two texts are equal exactly when nothing differs.
-Both skip fields that may legally differ, so that healthy programs are no collective mismatch.
+`difference` compares two signatures field by field. `agreed` returns the same fields as a text to
+hash: if all fields are known, two texts are equal exactly when no field differs. Both skip fields
+that may legally differ: a healthy program is never a collective mismatch.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from frtop_probe import wire
 RULE: Final = 1
 """Version of `agreed`: hashes are comparable only within one version."""
 RULE_OF_SIZES: Final = 2
-"""The version for sources that know neither reduce ops nor roots: without these."""
+"""The version without reduce ops and roots, for sources that do not know them."""
 
 SIZELESS: Final = frozenset({"barrier", "monitored_barrier"})
 """Kinds without tensors to compare."""
 SPLIT: Final = frozenset({"all_to_all", "all_to_all_single"})
-"""Kinds in which each rank may send other sizes; only the splits of each pair must agree."""
+"""Kinds in which ranks may send different sizes; only the splits of each pair must agree."""
 _ROOT_SIDED_OUTPUT: Final = frozenset({"gather"})
 _ROOT_SIDED_INPUT: Final = frozenset({"scatter"})
 _ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})
 _UNEVEN_ON_NCCL: Final = frozenset({"all_gather", "reduce_scatter"})
-"""For uneven lists NCCL splits these into broadcasts or reductions."""
+"""NCCL splits these into broadcasts or reductions if the list is uneven."""
 _WORD: Final = 2**64
 """Larger than any tensor: nonsense sizes must not produce unbounded integers."""
 
@@ -34,7 +34,7 @@ Specs = tuple[wire.TensorSpec, ...]
 
 
 def difference(one: wire.Signature, other: wire.Signature, backend: str = "") -> str | None:
-    """Returns the first field that illegally differs; None if all known fields agree."""
+    """Returns the first field that differs but must not; None if all known fields agree."""
     if one.kind != other.kind:
         return "kind"
     if one.reduce is not None and other.reduce is not None and one.reduce != other.reduce:
@@ -53,7 +53,7 @@ def difference(one: wire.Signature, other: wire.Signature, backend: str = "") ->
 
 
 def agreed(signature: wire.Signature, backend: str = "", rule: int = RULE) -> str | None:
-    """Returns all that must be the same on every member; None while any of it is unknown."""
+    """Returns all fields that must be equal on every member; None while one is unknown."""
     kind = signature.kind
     if rule == RULE_OF_SIZES:
         signature = replace(signature, reduce=None, root=None)
@@ -78,7 +78,7 @@ def _reduces(kind: str) -> bool:
 
 
 def _has_tensors(kind: str) -> bool:
-    """Returns whether the tensors of such ops must agree in anything."""
+    """Returns whether any property of the tensors of such ops must agree."""
     return kind not in SIZELESS and "coalesced" not in kind
 
 
@@ -97,7 +97,7 @@ def _sizes_must_agree(kind: str, backend: str) -> bool:
 
 
 def _elements(specs: Specs) -> int:
-    """Returns the number of elements: a reshaped tensor is the same on the wire."""
+    """Returns the number of elements: reshaping a tensor does not change what is sent."""
     total = 0
     for spec in specs:
         elements = spec.count

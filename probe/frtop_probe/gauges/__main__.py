@@ -14,7 +14,7 @@ from frtop_probe.proc import line_server
 
 def _prepare() -> line_server.Answer:
     reader = NvmlReader()
-    reader.load()  # slow on a busy host, which is not the driver's fault
+    reader.load()  # a busy host makes this slow, not the driver
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         return asdict(reader.read(processes=bool(request.get("processes"))))

@@ -15,22 +15,22 @@ DEVICES: Final = Path("/dev")
 CONTROL: Final = "nvidiactl"
 _PREFIX: Final = "nvidia"
 _MOST_LINKS: Final = 4096
-"""Most descriptors of a process that are read: CUDA opens its own early."""
+"""Most descriptors that are read per process: CUDA opens its own early."""
 _INITIAL_PIDS: Final = "pid:[4026531836]"
 """The initial pid namespace, whose number is fixed in the kernel (PROC_PID_INIT_INO)."""
 
-OTHER_PIDS: Final = "which GPU is whose is not known: NVML's pids are not those of this container"
-NOT_LISTED: Final = "which GPU it uses is not known: NVML lists its pid on none"
-NO_LIST: Final = "which GPU it uses is not known: NVML lists no processes"
+OTHER_PIDS: Final = "which GPU is whose is unknown: NVML's pids are not those of this container"
+NOT_LISTED: Final = "which GPU it uses is unknown: NVML lists its pid on no GPU"
+NO_LIST: Final = "which GPU it uses is unknown: NVML lists no processes"
 
 
 def has_driver(devices: Path = DEVICES) -> bool:
-    """Whether NVIDIA's driver has made its devices here."""
+    """Whether this host has the devices of NVIDIA's driver."""
     return (devices / CONTROL).exists()
 
 
 def opens_device(pid: int, proc: Path = PROC, devices: Path = DEVICES) -> bool | None:
-    """Whether a process has an NVIDIA device open; None where we may not look."""
+    """Whether a process has an NVIDIA device open; None if we may not look."""
     folder, prefix = f"{proc}/{pid}/fd", str(devices / _PREFIX)
     try:
         names = os.listdir(folder)  # noqa: PTH208 - names only, of thousands
@@ -48,7 +48,7 @@ def opens_device(pid: int, proc: Path = PROC, devices: Path = DEVICES) -> bool |
 
 
 def sees_all_pids(proc: Path = PROC) -> bool:
-    """Whether our pids are those of the machine, which the driver uses."""
+    """Whether our pids are the machine's pids, which the driver uses."""
     try:
         return os.readlink(proc / "self/ns/pid") == _INITIAL_PIDS  # noqa: PTH115 - no file
     except OSError:
@@ -62,16 +62,16 @@ def gpus_by_pid(
     all_pids: bool,
     opens: Callable[[int], bool | None],
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, str]]:
-    """Returns the GPUs of each rank, and for the others why there are none. Never guesses.
+    """Returns the GPUs of each rank, or why they are unknown. Never guesses.
 
-    In a container NVML may list pids of the machine, or none, or translate them. Equal numbers
-    then prove nothing, unless every pid that is listed is a process here with a device open.
+    In a container NVML may list the machine's pids, translate them, or list none. Equal numbers
+    then prove nothing, unless every listed pid is a process here with a device open.
 
     Args:
-        listed: by index of a GPU, the pids of NVML's list; None where there is no list.
-        ranks: their pids, as we count them.
-        all_pids: our pids are those of the machine.
-        opens: whether a process here has a device open; None where that is not known.
+        listed: the pids in NVML's list, by index of the GPU; None where there is no list.
+        ranks: pids of the ranks, in our pid namespace.
+        all_pids: our pids are the machine's.
+        opens: whether a process here has a device open; None if unknown.
     """
     pids = {pid for known in listed.values() for pid in known or ()}
     if not all_pids and not all(opens(pid) is True for pid in pids):

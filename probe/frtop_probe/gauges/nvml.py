@@ -1,6 +1,6 @@
-"""NVIDIA GPUs through NVML. Every call may hang in the driver: only the child makes them.
+"""Reads NVIDIA GPUs through NVML. Every call may hang in the driver, so only the child calls it.
 
-frtop does not depend on `pynvml` (nvidia-ml-py): where it is missing, the reading says so.
+frtop does not depend on `pynvml` (nvidia-ml-py): if it is missing, the reading says so.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from frtop_probe.proc.kernel_files import printable
 
 MODULE: Final = "pynvml"
 NO_BINDING: Final = "nvidia-ml-py is not installed beside frtop; pip install 'frtop[gpu]'"
-NOT_SENT: Final = "nvidia-ml-py is not sent through a shell; install 'frtop[gpu]' on that host"
+NOT_SENT: Final = "frtop sends no nvidia-ml-py through a shell; install 'frtop[gpu]' on that host"
 _HIGHEST: Final = 2**62
 _LASTING: Final = ("GpuIsLost", "ResetRequired")
-"""Errors of a GPU after which no other value is valid."""
+"""GPU errors after which no other value is valid."""
 MOST: Final = 64
 """Most events per reading: a broken GPU may report a flood of them."""
 
@@ -34,7 +34,7 @@ class NvmlReader:
         self._xids = XidErrors()
 
     def load(self) -> None:
-        """Imports the binding, if it is there, without a call into the driver."""
+        """Imports the binding if it is there; does not call the driver."""
         with contextlib.suppress(Exception):  # `read` says what is wrong with it
             importlib.import_module(MODULE)
 
@@ -42,7 +42,7 @@ class NvmlReader:
         """Reads all GPUs.
 
         Args:
-            processes: Whether to ask for the processes on each, which is the slowest call.
+            processes: Whether to ask for the processes on each GPU, which is the slowest call.
         """
         try:
             nvml = self._open()
@@ -73,13 +73,13 @@ class NvmlReader:
         lost: list[str] = []
 
         def value(read: Callable[[], Any]) -> Any:
-            """Returns the result of a call; None where GPU, driver or binding does not offer it."""
+            """Returns a call's result; None if the GPU, driver or binding does not offer it."""
             try:
                 return None if lost else read()
             except nvml.NVMLError as error:
                 if type(error).__name__.endswith(_LASTING):
                     lost.append(printable(str(error)))
-            except (AttributeError, ValueError):  # an older binding; a name that is no UTF-8
+            except (AttributeError, ValueError):  # an older binding; a name that is not UTF-8
                 pass
             return None
 
@@ -119,9 +119,9 @@ class NvmlReader:
 
 
 def _processes(nvml: Any, device: Any) -> dict[int, int]:
-    """Processes that compute on a GPU, with their memory there, -1 for unknown.
+    """Processes that compute on a GPU, with their memory on it; -1 if unknown.
 
-    Drivers differ in which version of the call they have.
+    Drivers offer different versions of the call.
     """
     for name in ("_v3", "_v2", ""):
         with contextlib.suppress(nvml.NVMLError_FunctionNotFound, AttributeError):
@@ -144,9 +144,10 @@ class _Errors:
 
 
 class XidErrors:
-    """XID errors from the first reading on: the driver reports them to every listener.
+    """XID errors since the first reading: the driver reports them to every listener.
 
-    That needs no rights. Earlier errors are in the kernel's log, which usually only root can read.
+    Listening needs no rights. Earlier errors are only in the kernel's log, which usually only root
+    can read.
     """
 
     def __init__(self) -> None:
@@ -154,9 +155,9 @@ class XidErrors:
         self._errors: dict[int, _Errors] = {}
 
     def listen(self, nvml: Any, count: int) -> None:
-        """Begins to listen, once, and takes new events without waiting.
+        """Starts to listen on its first call; takes new events without waiting.
 
-        Leaves out GPUs, drivers and bindings that do not offer it.
+        Skips GPUs, drivers and bindings that do not offer events.
         """
         try:
             if self._events is None:
@@ -166,18 +167,18 @@ class XidErrors:
             if self._errors:
                 self._take(nvml)
         except (nvml.NVMLError, AttributeError):
-            return  # no more events, or no such call
+            return  # no more events, or the call is missing
 
     def last(self, index: int) -> int:
-        """Returns the number of the last error, 0 for none."""
+        """Returns the number of the last error; 0 if there was none."""
         return self._errors[index].last if index in self._errors else 0
 
     def count(self, index: int) -> int | None:
-        """Number of errors; None where nobody listens."""
+        """Number of errors; None if we do not listen to this GPU."""
         return self._errors[index].count if index in self._errors else None
 
     def at_ns(self, index: int) -> int:
-        """When the last one was found."""
+        """When the last error was found."""
         return self._errors[index].at_ns if index in self._errors else 0
 
     def _register(self, nvml: Any, index: int) -> None:
@@ -192,7 +193,7 @@ class XidErrors:
     def _take(self, nvml: Any) -> None:
         wait = getattr(nvml, "nvmlEventSetWait_v2", nvml.nvmlEventSetWait)
         for _ in range(MOST):
-            event = wait(self._events, 0)  # raises the timeout when there are no more
+            event = wait(self._events, 0)  # raises a timeout if there are no more
             if event.eventType != nvml.nvmlEventTypeXidCriticalError:
                 continue
             errors = self._errors.get(int(nvml.nvmlDeviceGetIndex(event.device)))

@@ -1,6 +1,6 @@
-"""The result of one reading: plain values, which a child sends as JSON.
+"""The result of one reading: plain values that a child sends as JSON.
 
-Gauges have the names and units of docs/features/gauges.md, those of GPUs too.
+All gauges, including GPUs', have the names and units of docs/features/gauges.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from frtop_probe.proc.kernel_files import printable
 
 MAX_SUBJECTS: Final = 192
-"""Most subjects of one reading: 64 ranks, 64 GPUs, and the others of a host."""
+"""Most subjects of one reading: 64 ranks, 64 GPUs, and 64 others."""
 MAX_GAUGES: Final = 24
 MAX_GPUS: Final = 64
 _HIGHEST: Final = 2**62
@@ -20,14 +20,14 @@ _HIGHEST: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class SubjectReading:
-    """One subject with its figures at one time, without unknown ones.
+    """One subject with its known figures at one time.
 
     Attributes:
         kind, name: as in `wire.GaugeSubject`; together they are unique.
-        values: by gauge; whole numbers from 0 on.
-        detail: which device it is, where the name does not say.
+        values: by gauge; non-negative whole numbers.
+        detail: which device it is, if the name does not say.
         problem: why there are no figures.
-        pids: the ranks that use it, among those that were asked about.
+        pids: those of the requested ranks that use it.
     """
 
     kind: str
@@ -40,15 +40,15 @@ class SubjectReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU as NVML shows it, without unknown figures.
+    """One GPU as NVML shows it, with its known figures.
 
     Attributes:
         index: as nvidia-smi counts; CUDA may count differently.
         values: by gauge, see `SubjectReading`.
-        error: why nothing more is known, for instance because it is lost.
-        mig: it is divided; all figures are then of all parts together.
-        pids: processes that compute on it, as NVML counts them; None: it was not asked, or has no
-            list. Each has `pid_bytes` of its memory, -1 where that is not known.
+        error: why nothing more is known, for instance because the GPU is lost.
+        mig: it is divided; all figures then cover all parts together.
+        pids: processes that compute on it, by NVML's pids; None if nobody asked or NVML has no
+            list. `pid_bytes` is how much of its memory each one uses, -1 if unknown.
         xid_at_ns: when the last XID error was found, by the monotonic clock; 0 for none.
     """
 
@@ -82,10 +82,10 @@ class HostReading:
 
 
 def host_reading_from(data: Mapping[str, Any]) -> HostReading:
-    """Reads what JSON made of a reading.
+    """Converts JSON data back into a reading.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        KeyError, TypeError, ValueError: `data` is not a reading.
     """
     subjects = tuple(map(_subject_from, data["subjects"][:MAX_SUBJECTS]))
     return HostReading(int(data["at_ns"]), subjects, tuple(map(_text, data["notes"][:16])))
@@ -121,7 +121,7 @@ def _gpu_from(data: Mapping[str, Any]) -> GpuReading:
 def _values_of(data: Mapping[str, Any]) -> dict[str, int]:
     values = dict(list(data["values"].items())[:MAX_GAUGES])
     if not all(type(one) is int for one in values.values()):
-        raise ValueError("a gauge is no whole number")
+        raise ValueError("a gauge is not a whole number")
     return known(**values)
 
 

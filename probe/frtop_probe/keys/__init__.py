@@ -1,8 +1,8 @@
 """CURVE keys: the user's own pair, and the lists of other users' keys.
 
-Each user has one pair, shared by the user's agents and screens: where homes are shared,
-nothing has to be set up. Two lists beside the key file name other users: those we admit to
-our jobs, and those whose jobs we show.
+Each user has one pair, shared by the user's agents and screens. Where homes are shared, there is
+nothing to set up. Two lists beside the key file name other users: those we admit to our jobs, and
+those whose jobs we show.
 
     pair       the key file, and the errors
     public     public keys as text

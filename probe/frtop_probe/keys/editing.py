@@ -45,7 +45,7 @@ def admit(pair: KeyPair, entry: AuthorizedKey) -> AuthorizedKey:
 
 
 def trust(pair: KeyPair, entry: TrustedKey) -> TrustedKey:
-    """Trusts the agents of another user; otherwise as `admit`."""
+    """Trusts the agents of another user; otherwise like `admit`."""
     return _put(pair, TRUSTED, entry, parse_trusted, format_trusted)
 
 
@@ -97,7 +97,7 @@ def find_by_name(pair: KeyPair, name: str) -> tuple[bytes, ...]:
 
 
 def _changed(lines: list[str], public: bytes, new: str | None) -> list[str]:
-    """`lines` with `new` in the place of the key's first line, else at the end."""
+    """`lines` with `new` in place of the key's first line, or at the end if it has none."""
     left = []
     for line in lines:
         known = parse_trusted(line)  # the first word is a key in both lists
@@ -110,7 +110,7 @@ def _changed(lines: list[str], public: bytes, new: str | None) -> list[str]:
 
 
 def _comment(line: str) -> str:
-    """The comment at the end of a line, with blanks before it; a key may contain #."""
+    """The comment at the end of a line, with two blanks before it; a key may contain #."""
     rest = line.strip().partition(" ")[2]
     at = rest.find("#") if rest.startswith("#") else rest.find(" #") + 1
     return f"  {rest[at:]}" if rest[at : at + 1] == "#" else ""
@@ -118,7 +118,7 @@ def _comment(line: str) -> str:
 
 @contextmanager
 def _locked(pair: KeyPair) -> Iterator[None]:
-    """Locks the key file, which is never replaced, while the lists are changed."""
+    """Locks the key file while the lists change; unlike them, it is never replaced."""
     writable = os.access(pair.path, os.W_OK)  # NFS locks need it
     try:
         descriptor = os.open(pair.path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)

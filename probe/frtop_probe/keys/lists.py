@@ -4,8 +4,7 @@
     trusted_keys      PUBLIC [NAME]               whose jobs we show
 
 `#` begins a comment, at the start of a line or after a blank. A line without a right gives
-`read`, as all lines did before there were rights. When a key is listed twice, the lesser
-right holds.
+`read`, as all lines did before there were rights. If a key is listed twice, the lesser right holds.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from frtop_probe.keys.public import format_public, parse_public
 AUTHORIZED: Final = "authorized_keys"
 TRUSTED: Final = "trusted_keys"
 MAX_FILE: Final = 256 * 1024
-"""Bytes. A longer list is refused, not cut: its last lines may be the ones that restrict."""
+"""Most bytes. A longer list is refused, not cut: its last lines may restrict rights."""
 
 Right = Literal["read", "act"]
 

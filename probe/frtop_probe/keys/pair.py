@@ -19,7 +19,7 @@ from frtop_probe.keys.public import format_public, is_z85
 FILE_VARIABLE: Final = "FRTOP_KEY_FILE"
 _MAX_FILE: Final = 64 * 1024
 _UNFINISHED_S: Final = 1.0
-"""How long an incomplete key file may still be in the making."""
+"""How long another process may take to finish a key file, in seconds."""
 
 
 class KeyProblem(Exception):
@@ -99,7 +99,7 @@ def load(*, create: bool) -> KeyPair:
 
 
 def _folder_variable() -> str:
-    """What says where the key is, with its value here: `HOME (here HOME=/root)`."""
+    """The variable that decides where the key is, with its value: `HOME (here HOME=/root)`."""
     names = (FILE_VARIABLE, "XDG_CONFIG_HOME", "HOME")
     name = next((one for one in names if os.environ.get(one)), "HOME")
     value = os.environ.get(name)
@@ -107,7 +107,7 @@ def _folder_variable() -> str:
 
 
 def _read_complete(file: Path) -> str:
-    """The content of the key file; waits for a moment while it is incomplete."""
+    """The content of the key file; waits briefly while it is incomplete."""
     deadline = time.monotonic() + _UNFINISHED_S
     while True:
         text = _read_private(file)
@@ -117,7 +117,7 @@ def _read_complete(file: Path) -> str:
 
 
 def _is_incomplete(text: str) -> bool:
-    """Whether more may follow. A count of braces does not help: z85 contains braces."""
+    """Whether more may follow. Counting braces does not help: z85 contains braces."""
     if not text.startswith("{"):
         return not text
     try:
@@ -178,7 +178,7 @@ def _parse(file: Path, text: str) -> KeyPair:
 
 
 def _make(file: Path) -> None:
-    """Makes the key file exactly once, although ranks on many hosts may try at the same time."""
+    """Makes the key file exactly once, even if ranks on many hosts try at the same time."""
     public, secret = zmq.curve_keypair()
     content = {"public": public.decode(), "secret": secret.decode()}
     text = (json.dumps(content, indent=1) + "\n").encode()

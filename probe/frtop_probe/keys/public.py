@@ -2,7 +2,7 @@
 
 z85, CURVE's own encoding, contains `$`, `&`, `<` and `#`, and may begin with a dash: shells
 and chat programs change it. So a key is written as `frtop_` plus the base64url of the key and
-of one check byte, which detects most typing errors. z85 is still accepted.
+one check byte, which detects most typing errors. z85 is still accepted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The agent at the end of a pipe: runs in the archive, from stage 0 on, until the pipe ends.
+"""The agent at the end of a pipe: stage 0 starts it from the archive; it ends with the pipe.
 
-It takes no lock, writes no card, no box and no file, and removes none. Rings of prepared ranks
-are read as by any agent; an agent that runs there already is not disturbed.
+It takes no lock, and writes or removes no files. It reads the rings of prepared ranks like any
+agent, and does not disturb an agent that already runs there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from frtop_probe.proc import daemon_thread
 from frtop_probe.ring.folder import existing
 
 END_S: Final = 5.0
-"""An agent that leaves is gone after so long, whatever one of its threads waits for."""
+"""Seconds after which a leaving agent is gone, even if one of its threads still waits."""
 
 
 def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long as this runs
@@ -48,7 +48,7 @@ async def _run(rest: bytes) -> int:
     channel = PipeChannel(rights, ended.set, task=os.environ.get("SLURM_PROCID", ""), rest=rest)
     tracker = RankTracker(existing(), guest=True)
     version = (pkgutil.get_data(__package__, "VERSION") or b"").decode()
-    # The pipe's end is the only one: this agent never waits for ranks, nor leaves them.
+    # Only the end of the pipe ends it: this agent does not come and go with ranks.
     options = Options(linger=math.inf, unprepared=os.environ.get(UNPREPARED) != "0")
     service = AgentService(options, tracker, channel, version)
     service.handle_signals()
@@ -75,12 +75,12 @@ async def _run(rest: bytes) -> int:
 
 
 def _problems(*, has_py_spy: bool) -> list[dict[str, str]]:
-    """Which tiers are closed."""
+    """Lists the closed tiers."""
     if has_py_spy or not (reason := program_file.why_none_runs()):
         return []
     return [
         {
-            "text": f"no stacks: there is no py-spy that serves, and {reason}",
+            "text": f"no stacks: there is no usable py-spy, and {reason}",
             "next": "`pip install py-spy` there, or allow it (`sysctl vm.memfd_noexec=0`)",
         }
     ]

@@ -1,8 +1,8 @@
-"""frtop looks as a user: root is given up first, for good."""
+"""frtop looks as a user: it first gives up root for good."""
 
-# The finder runs it as root (`python -I -S -c THIS USER PROGRAM`): it becomes the user, then runs
-# the program. It stands between single quotes: so it has none. Old Pythons read it, too, before
-# they are turned down. No file of the user is opened, run or imported here.
+# The finder runs this as root (`python -I -S -c THIS USER PROGRAM`): it becomes the user, then runs
+# the program. The source goes between single quotes, so it must contain none. Old Pythons parse it,
+# too, before the finder rejects them. It never opens, runs or imports a file of the user.
 import ctypes
 import fcntl
 import json
@@ -42,7 +42,7 @@ def account(name: str) -> Tuple[int, int]:  # noqa: UP006 - as above
             refuse(f"there is no user {name} on {os.uname().nodename}", "check the name")
         try:
             found = pwd.getpwuid(number)
-        except KeyError:  # of a container
+        except KeyError:  # a container may have no entry
             return number, number
     return found.pw_uid, found.pw_gid
 
@@ -62,7 +62,7 @@ def status() -> "dict[str, list[str]]":
 
 
 def wants_ptrace() -> bool:
-    # With 1 and 2 a process of the user could not read the ranks; with 3 nobody can.
+    # With 1 or 2 a process of the user cannot read the ranks; with 3 nobody can.
     try:
         with open(YAMA, encoding="ascii") as file:  # noqa: PTH123 - as above
             scope = file.read().strip()
@@ -73,9 +73,9 @@ def wants_ptrace() -> bool:
 
 def become(uid: int, gid: int) -> None:
     parent = os.getppid()
-    # Who has less may not trace who has more: one capability guards this process and what it
-    # starts, also between exec, which makes a process dumpable again, and the first line of a
-    # program. This one is of no other use where no others are left to be passed on.
+    # A process may not trace another with more capabilities: one of them guards this process and
+    # its children, even between exec, which makes a process dumpable again, and the first line
+    # of a program. SETPCAP allows nothing else: no others are left to pass on.
     stays = 1 << SETPCAP | (1 << SYS_PTRACE if wants_ptrace() else 0)
     for number in range(64):
         try:
@@ -85,7 +85,7 @@ def become(uid: int, gid: int) -> None:
         if is_held and not stays >> number & 1:
             control(BOUNDING_DROP, number)
     control(SET_KEEPCAPS, 1)
-    # None of the groups: membership of some (docker, disk) is as good as root, and reading
+    # Drop all groups: membership of some (docker, disk) is as good as root, and reading
     # processes of the user needs none.
     os.setgroups([])
     os.setresgid(gid, gid, gid)
@@ -94,17 +94,17 @@ def become(uid: int, gid: int) -> None:
     sets = struct.pack("=6I", stays, stays, stays, 0, 0, 0)
     if libc.capset(header, sets) != 0:
         raise OSError(ctypes.get_errno(), "capset")
-    if os.uname().machine in KEYCTL:  # whoever has the keyring of root may read its keys
+    if os.uname().machine in KEYCTL:  # a process with the keyring of root may read its keys
         libc.syscall(KEYCTL[os.uname().machine], JOIN_SESSION_KEYRING, None)
     control(SET_KEEPCAPS, 0)
     control(AMBIENT, AMBIENT_CLEAR_ALL)
-    for number in (SETPCAP, SYS_PTRACE):  # for the programs that read: they are started
+    for number in (SETPCAP, SYS_PTRACE):  # programs that read inherit these
         if stays >> number & 1:
             control(AMBIENT, AMBIENT_RAISE, number)
     control(NO_NEW_PRIVS, 1)
     control(SET_DUMPABLE, 0)
-    control(PDEATHSIG, 9)  # a change of the user has cleared it
-    if os.getppid() != parent:  # it ended meanwhile
+    control(PDEATHSIG, 9)  # changing the user has cleared it
+    if os.getppid() != parent:  # the parent ended meanwhile
         os._exit(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     verify(uid, gid, stays)
@@ -121,11 +121,11 @@ def verify(uid: int, gid: int, stays: int) -> None:
         or found["NoNewPrivs"] != ["1"]
         or control(GET_DUMPABLE) != 0
     ):
-        raise OSError(1, "the rights are not those that were asked for")
+        raise OSError(1, "the process did not get the rights that it asked for")
 
 
 def leave_terminal() -> None:
-    # What is typed into a terminal of root (TIOCSTI) would be read by a shell of root.
+    # A shell of root would read what this process types into its terminal (TIOCSTI).
     if os.getpgrp() != os.getpid():
         os.setsid()
     elif os.getsid(0) != os.getpid():
@@ -142,7 +142,7 @@ def main() -> None:
     if os.geteuid() != 0:
         me = os.uname().nodename
         refuse(
-            f"only root of {me} can look there as user {name}",
+            f"only root on {me} can look there as user {name}",
             f"log in as root or as {name}: --ssh root@{me} --user {name}, or --ssh {name}@{me}",
         )
     uid, gid = account(name)
@@ -160,7 +160,7 @@ def main() -> None:
     except OSError as error:
         refuse(
             f"root could not be given up for user {name}: {error.strerror or error}",
-            "that takes CAP_SETUID, CAP_SETGID and CAP_SETPCAP; without them log in as that user",
+            "this takes CAP_SETUID, CAP_SETGID and CAP_SETPCAP; without them, log in as that user",
         )
     if not (os.access(sys.executable, os.X_OK) and os.access(os.__file__, os.R_OK)):
         os.write(1, b"frtop-closed\n")

@@ -25,24 +25,24 @@ from frtop_probe.pipe.lines import LineError, described, encoded
 from frtop_probe.proc import tool_process
 
 SILENCE_S: Final = 30.0
-"""An operator that sends no line for this long has gone: it pings every 5 s."""
+"""An operator that sends nothing for this long has gone: operators ping every 5 s."""
 MAX_WAITING: Final = 64
-"""Most unread requests; while there are more, nothing is read from the pipe."""
+"""Most waiting requests; with more, the agent stops reading the pipe."""
 LAST_WORDS_S: Final = 1.0
-"""How long a leaving agent waits to send the rest."""
-_ADVICE: Final = "report this with the command that leads there: something changes its input"
+"""How long a leaving agent tries to send the rest, in seconds."""
+_ADVICE: Final = "report this with the command that you used: something changes the command's input"
 _PIECE: Final = 256 * 1024
 _OPERATOR: Final = Operator(b"", b"")
 MAX_QUEUED: Final = 4 << 20
-"""Bytes above which updates are dropped, and responses wait: an operator that does not read."""
+"""Unsent bytes above which updates are dropped and responses wait: the operator does not read."""
 _PAUSE_S: Final = 0.02
 
 
 class PipeChannel:
     """Reads and writes lines in the running event loop.
 
-    `on_end` is called, perhaps more than once, when the operator has left, or has sent what nobody
-    understands: then `problem` says what.
+    It calls `on_end`, perhaps more than once, when the operator has left or has sent something
+    malformed: then `problem` says what.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class PipeChannel:
         self._output = LineOutput(output, on_end)
 
     def start(self) -> None:
-        """Takes lines from now on.
+        """Starts to read lines.
 
         Raises:
-            OSError: the input is nothing that can be waited for, such as a file.
+            OSError: the event loop cannot wait for this input, for instance a file.
         """
         self._resume()
         self._take(b"")  # what came with the archive
@@ -80,7 +80,7 @@ class PipeChannel:
         self._output.write(described(word, fields))
 
     def publish(self, frame: bytes) -> None:
-        """Sends an update; the operator notices by its number when one was dropped."""
+        """Sends an update; if one is dropped, the operator notices by the numbers."""
         if not self._output.full:
             self._output.write(encoded(b"frtop-up", frame))
 
@@ -95,7 +95,7 @@ class PipeChannel:
         self._output.write(encoded(b"frtop-res", frame))
 
     async def watch(self) -> None:
-        """Waits until nothing was received for too long, and says that this is the end."""
+        """Waits until the operator has been silent for too long, then calls `on_end`."""
         while (rest := self.last_sign + SILENCE_S - time.monotonic()) > 0:
             await asyncio.sleep(rest)
         self._on_end()
@@ -152,7 +152,7 @@ class PipeChannel:
             case ToolExpected(name):
                 tool_process.expect(name)
             case SentTool(name, program):
-                with suppress(OSError):  # then there are no stacks, and their place says so
+                with suppress(OSError):  # then there are no stacks, and the screen says so
                     tool_process.provide(name, program_file.make(name, program))
             case Bye():
                 self._pause()
@@ -160,7 +160,7 @@ class PipeChannel:
 
 
 class LineOutput:
-    """Belongs to a running event loop. `on_end` is called when the reader has gone."""
+    """Writes lines in a running event loop. Calls `on_end` when the reader has gone."""
 
     def __init__(self, descriptor: int, on_end: Callable[[], None]) -> None:
         self._descriptor = descriptor

@@ -1,10 +1,10 @@
-"""frtop on the way to other hosts: runs one command for each, carries lines, writes no file."""
+"""frtop on the way to other hosts: runs a command for each, passes lines on, writes no file."""
 
-# What the shell of the host on the way starts, in the place of stage 0. What the commands write
-# comes labelled with their numbers, as `srun --label` does it. Input names the commands that it is
-# for: `to 0,3 LINE`. What all get at some time comes once: `store NAME LINE`, then `give NAME 0,3`.
-# `start 3` runs a command that has ended again, `end 3` ends one. It is given to `python -c`
-# between single quotes: so it has none. The line above is what `ps` shows.
+# The shell of the host on the way starts this in place of stage 0. It labels the output of commands
+# with their numbers, like `srun --label`. Input names the commands that it is for: `to 0,3 LINE`.
+# Lines that all commands get come once: `store NAME LINE`, then `give NAME 0,3`. `start 3` restarts
+# a command that has ended, `end 3` ends one. The source goes to `python -c` between single quotes,
+# so it must contain none. `ps` shows the line above.
 import json
 import os
 import selectors
@@ -39,13 +39,13 @@ def refuse(text: str, advice: str) -> NoReturn:
 
 
 def write(data: bytes) -> None:
-    # A blocked operator blocks all: nothing is kept for it here.
+    # A blocked operator blocks everything: nothing is buffered for it here.
     while data:
         data = data[os.write(1, data) :]
 
 
 class Lines:
-    """Bytes into lines; of one that is too long, the rest is dropped."""
+    """Splits bytes into lines; drops the rest of a line that is too long."""
 
     def __init__(self) -> None:
         self.rest = b""
@@ -103,7 +103,7 @@ class Command:
         except BlockingIOError:
             return
         except (OSError, ValueError):
-            self.waiting.clear()  # it has ended, which its output says as well
+            self.waiting.clear()  # it has ended, as its output will show
 
     def leave(self) -> None:
         self.waiting.clear()
@@ -146,7 +146,7 @@ class FanOut:
             commands = json.loads(text) if word == b"hosts" else []
         proper = isinstance(commands, list) and 0 < len(commands) <= MAX_COMMANDS
         if not proper or not all(isinstance(words, list) and words for words in commands):
-            refuse("the list of hosts did not arrive as it was sent", "try again")
+            refuse("the list of hosts arrived damaged", "try again")
         for number, words in enumerate(commands):
             self.words.append([*SSH, *map(str, words[1:])] if words[0] == "ssh" else words)
             self.begin(number)
@@ -213,7 +213,7 @@ class FanOut:
             self.take(line)
         reported = time.monotonic()
         while time.monotonic() - reported < SILENT_S:
-            # While one is far behind, nothing more is taken: it would have to be kept.
+            # While a command is far behind, read no more input: it would have to be buffered.
             full = any(one.is_full for one in self.commands.values())
             for key, _ in self.selector.select(1.0):
                 one, handler = key.data
@@ -234,7 +234,7 @@ class FanOut:
     def kill_stuck(self) -> None:
         for one in self.commands.values():
             if one.is_full and time.monotonic() - one.moved > STUCK_S:
-                one.process.kill()  # it reads nothing any more: the others go on
+                one.process.kill()  # it no longer reads: the others go on
                 self.leave(one)
 
     def read_input(self) -> bool:
@@ -298,7 +298,7 @@ def start() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, leave)
     fan_out = FanOut()
-    signal.alarm(SILENT_S)  # an operator that was killed does not always close the pipe
+    signal.alarm(SILENT_S)  # a killed operator does not always close the pipe
     write(say("relay", python=sys.version.split()[0], host=socket.gethostname()))
     try:
         fan_out.start(fan_out.next_line())

@@ -1,9 +1,9 @@
 {
-# Finds a Python that serves, and becomes it. Any POSIX shell reads this from its standard input,
-# perhaps ahead: so nothing is sent after it before `frtop-boot`. All of it is one command, so that
-# no part of it is read as the input of another.
+# Finds a usable Python and becomes it. Any POSIX shell reads this from its standard input and may
+# read ahead: so the operator sends nothing more before `frtop-boot`. All of it is one command, so
+# no command reads a part of it as its input.
 stage='@STAGE@'
-become='@BECOME@'  # what gives up root where FRTOP_USER is named
+become='@BECOME@'  # gives up root if FRTOP_USER is set
 check='import sys
 if sys.version_info < (3, 10):
     print("frtop-old %d.%d.%d" % sys.version_info[:3])
@@ -14,11 +14,11 @@ else:
     print("frtop-lacks %s" % " ".join(lacking) if lacking else "frtop-ok")'
 export LC_ALL=C
 cd / 2>/dev/null
-[ -z "$FRTOP_USER" ] || PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH  # what every user can run
+[ -z "$FRTOP_USER" ] || PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH  # programs that every user can run
 seen='' bad='' inside='' limit='' careful=$FRTOP_USER
 timeout 10 true </dev/null >/dev/null 2>&1 && limit='timeout 10'
 
-plain() {  # what is put into JSON: without quotes and backslashes
+plain() {  # text for JSON: without quotes and backslashes
     (set -f; IFS='"\'; set -- $1; IFS=' '; printf '%s' "$*")
 }
 
@@ -27,7 +27,7 @@ refuse() {  # refuse TEXT NEXT
     exit 1
 }
 
-trusted() {  # whether root alone can change a file, and each folder on the way to it
+trusted() {  # whether only root can change a file and each folder on the way to it
     case $1 in /*) step=$1 ;; *) return 1 ;; esac
     while :; do
         set -- $(ls -ldn "$step" 2>/dev/null)
@@ -57,7 +57,7 @@ run() {  # run PROGRAM, with the Python $path
     fi
 }
 
-try() {  # try NAME-OR-PATH; does not return from one that serves
+try() {  # try NAME-OR-PATH; does not return if it is usable
     case $1 in
         /*) path=$1; [ -x "$path" ] && [ ! -d "$path" ] || { bad="$bad; no program $path"; return; } ;;
         *) path=$(command -v "$1" 2>/dev/null) || return ;;
@@ -66,13 +66,13 @@ try() {  # try NAME-OR-PATH; does not return from one that serves
     seen="$seen|$path|"
     if [ -n "$careful" ]; then  # root runs it
         path=$(readlink -f "$path")
-        whole "$path" || { bad="$bad; others than root can change $path"; return; }
+        whole "$path" || { bad="$bad; users other than root can change $path"; return; }
     fi
     found=$(run "$check" </dev/null 2>/dev/null)
     case $found in
         *frtop-ok*)
             [ -n "$FRTOP_USER" ] || exec "$path" -I -S -c "$stage"
-            # Nothing of the environment of root is in the memory of a process of the user.
+            # A process of the user must have nothing of the environment of root in its memory.
             exec env -i LC_ALL=C "SLURM_PROCID=$SLURM_PROCID" "FRTOP_UNPREPARED=$FRTOP_UNPREPARED" \
                 "FRTOP_READ_ONLY=$FRTOP_READ_ONLY" \
                 "$path" -I -S -c "$become" "$FRTOP_USER" "$stage" ;;
@@ -99,8 +99,8 @@ for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10 pytho
     try "$name"
 done
 
-# The ranks' own. Their executables only: to read their maps may hang with them. Root takes none
-# that others may have replaced since.
+# The ranks' own Pythons. Look only at executables: reading maps may hang. Root takes none that
+# others may have replaced since.
 set -- $(ls -ldn /proc/self/)
 [ "$3" != 0 ] || careful=root
 lines=$(ls -l /proc/[0-9]*/exe 2>/dev/null)
@@ -128,7 +128,7 @@ for line in $lines; do
         IFS='
 '
     elif [ -z "$inside" ]; then
-        inside="process ${process#/proc/} runs $path in a container or with another root"
+        inside="process ${process#/proc/} runs $path in a container or with a different root folder"
     fi
 done
 unset IFS
@@ -136,7 +136,7 @@ unset IFS
 [ -z "$FRTOP_LAST_PYTHON" ] || try "$FRTOP_LAST_PYTHON"
 
 next='name one with --python PATH (3.10 or later, of any environment on that host)'
-[ -z "$FRTOP_USER" ] || next="name one with --python PATH that root alone can change and $FRTOP_USER can run"
+[ -z "$FRTOP_USER" ] || next="name one with --python PATH that only root can change and $FRTOP_USER can run"
 [ -z "$inside" ] || next="$next; $inside: go in there (docker exec, kubectl exec) and use its own"
 refuse "no Python 3.10 or later was found${bad:-; there is none on PATH, and no process of yours runs one}" "$next"
 }

@@ -1,4 +1,4 @@
-"""Splits, bounds and parses lines from the operator. Knows no descriptors."""
+"""Splits, bounds and parses lines from the operator; does no input or output itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RequestLine:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """A sign of life, to be answered with the same text."""
+    """A sign of life; the answer has the same text."""
 
     text: bytes
 
@@ -43,9 +43,9 @@ class SentTool:
 
 @dataclass(frozen=True, slots=True)
 class Examine:
-    """The doctor may begin: once `tool` has come, if one is coming.
+    """The doctor may begin; if a `tool` is coming, once it has arrived.
 
-    `python` is whether the operator named the Python that runs this.
+    `python` says whether the operator named the Python that runs this.
     """
 
     tool: bool
@@ -61,10 +61,10 @@ Word = RequestLine | Ping | ToolExpected | SentTool | Examine | Bye
 
 
 class LineSplitter:
-    """Makes lines of pieces.
+    """Joins pieces into lines.
 
     Args of the constructor:
-        rest: what was received before.
+        rest: bytes received earlier.
     """
 
     def __init__(self, rest: bytes = b"") -> None:
@@ -83,10 +83,10 @@ class LineSplitter:
 
 
 class LineReader:
-    """Understands lines. Those of a program may come between others.
+    """Parses lines. Other lines may come between those of a program.
 
     Args of the constructor:
-        task: which of several on this input we are; lines for others are left out.
+        task: our number if several tasks share this input; lines for others are ignored.
     """
 
     def __init__(self, task: str = "") -> None:
@@ -94,7 +94,7 @@ class LineReader:
         self._tool: _Block | None = None
 
     def read(self, line: bytes) -> Word | None:
-        """What a line says; None where there is nothing to do.
+        """What a line says; None if there is nothing to do.
 
         Raises:
             LineError: the line is malformed.
@@ -111,7 +111,7 @@ class LineReader:
     def _read_block(self, line: bytes) -> SentTool | None:
         if self._tool is None:
             shown = line[:40].decode("ascii", "backslashreplace")
-            raise LineError(f"this line is none of the pipe's: {shown}")
+            raise LineError(f"unexpected line on the pipe: {shown}")
         program = self._tool.add(line)
         if program is None:
             return None
@@ -162,12 +162,12 @@ class _Block:
         if len(self._data) < self._size:
             return None
         if len(self._data) != self._size or self._digest != hashlib.sha256(self._data).hexdigest():
-            raise LineError(f"{self.name} did not arrive as it was sent")
+            raise LineError(f"{self.name} arrived damaged")
         unpacking = zlib.decompressobj()
         try:
             program = unpacking.decompress(bytes(self._data), MAX_TOOL)
         except zlib.error as error:
             raise LineError(f"{self.name} cannot be unpacked: {error}") from error
         if not unpacking.eof:
-            raise LineError(f"{self.name} is larger than {MAX_TOOL} bytes, or cut off")
+            raise LineError(f"{self.name} is larger than {MAX_TOOL} bytes, or truncated")
         return program

@@ -13,7 +13,7 @@ from frtop_probe.pipe import program_file
 
 
 def introduction(host: str) -> dict[str, Any]:
-    """Who answers on this host, in which place, by which Python."""
+    """Says who answers, on which host and namespace, and with which Python."""
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -28,7 +28,7 @@ def introduction(host: str) -> dict[str, Any]:
 
 
 def _place() -> str:
-    """Which host and which of its namespaces of pids this is, "" where that is not known."""
+    """This host and its pid namespace; "" if unknown."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
@@ -36,7 +36,7 @@ def _place() -> str:
 
 
 def _user() -> str:
-    """The user's name; a container may have none for its number."""
+    """The user's name; in a container the uid may have none."""
     with suppress(KeyError, OSError, ImportError):
         return pwd.getpwuid(os.getuid()).pw_name
     return str(os.getuid())

@@ -1,10 +1,10 @@
 """The lines of the pipe, in both directions: a word, then base64 or JSON. Pure; used by both ends.
 
-A line that starts with no word of ours is noise: a banner, a message of the day.
+A line that does not start with one of our words is noise: a banner, a message of the day.
 
     from the agent
-    frtop-boot {json}     a Python was found, and waits for the archive
-    frtop-hello {json}    the agent runs; of the doctor instead: `examines`
+    frtop-boot {json}     a Python was found and waits for the archive
+    frtop-hello {json}    the agent runs; for the doctor, it has `examines`
     frtop-doctor {json}   what the doctor has found
     frtop-up BASE64       an `Update`
     frtop-res BASE64      a response
@@ -17,10 +17,10 @@ A line that starts with no word of ours is noise: a banner, a message of the day
     archive SIZE SHA256 [doctor]      then lines of base64
     examine [tool] [python]           the doctor begins
     req BASE64            a request
-    ping TEXT             every 5 s; after 30 s without any line the agent ends
+    ping TEXT             every 5 s; the agent ends after 30 s without a line
     tool NAME SIZE SHA256             a program, packed by zlib; then lines of base64
     bye                   the agent ends
-    to TASK LINE          a line for one task of srun, which gives all of them the same input
+    to TASK LINE          a line for one task of srun, which gives all tasks the same input
 
 A host on the way (`fan_out`) says `frtop-relay {json}` and takes one line, `hosts JSON`, with a
 command per host; from then on `to N,N LINE`, `store NAME LINE`, `give NAME N,N`, `start N` and
@@ -42,17 +42,17 @@ from frtop_probe import wire
 PREFIX: Final = b"frtop-"
 """Every line to the operator starts with it."""
 MAX_INPUT_LINE: Final = 256 * 1024
-"""Bytes of a line to the agent: a request has at most 64 KiB."""
+"""Most bytes of a line to the agent: a request has at most 64 KiB."""
 MAX_OUTPUT_LINE: Final = wire.MAX_MESSAGE // 3 * 4 + 64
-"""Bytes of a line to the operator: one message in base64."""
+"""Most bytes of a line to the operator: one message in base64."""
 MAX_TOOL: Final = 64 << 20
-"""Bytes of a program that is sent, packed or unpacked."""
+"""Most bytes of a program that is sent, packed or unpacked."""
 MORE: Final = PREFIX + b"more"
-"""The word of a line with a piece of a text, where more pieces follow."""
+"""Begins a line with a piece of a text if more pieces follow."""
 PIECE: Final = 880
-"""Letters of a text in one line to the operator: srun cuts lines at 1,024 bytes."""
+"""Characters of a text in one line to the operator: srun cuts lines at 1,024 bytes."""
 _BLOCK_LINE: Final = 3000
-"""Bytes in a line of a block: 4,000 letters, which fit even into a terminal's line."""
+"""Bytes in a line of a block: 4,000 characters, which fit even into a terminal's line."""
 
 
 class LineError(Exception):
@@ -80,14 +80,14 @@ def decoded(text: bytes, limit: int) -> bytes:
     """The data of a line, of at most `limit` bytes.
 
     Raises:
-        LineError: it is no base64, or larger.
+        LineError: `text` is not base64, or the data is larger.
     """
     if len(text) > limit // 3 * 4 + 4:
-        raise LineError(f"{len(text)} letters are more than {limit} bytes")
+        raise LineError(f"{len(text)} characters are more than {limit} bytes")
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise LineError(f"no base64: {error}") from error
+        raise LineError(f"not base64: {error}") from error
 
 
 def block(word: bytes, data: bytes, *more: bytes) -> Iterator[bytes]:

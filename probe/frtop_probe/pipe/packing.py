@@ -1,7 +1,7 @@
 """Makes the archive: the sources that an agent at the end of a pipe imports, as one zip.
 
-Pure but for reading sources; the same sources make the same bytes. What is needed is found by
-following the imports at the top of each module, so that no list has to be kept.
+Pure except that it reads sources; the same sources give the same bytes. It follows the imports at
+the top of each module, so nobody has to maintain a list.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ CHILDREN: Final = (
     "frtop_probe.gauges.host.__main__",
     "frtop_probe.unprepared.__main__",
 )
-"""What the agent starts there."""
+"""Modules that the agent starts as child processes."""
 STANDIN: Final = "frtop_probe/pipe/msgspec_standin/"
 VERSION_FILE: Final = "frtop_probe/pipe/VERSION"
 _MSGPACK: Final = ("__init__.py", "exceptions.py", "ext.py", "fallback.py")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-"""The first time that a zip can state."""
+"""The earliest time that a zip can hold."""
 
 
 @cache
 def archive(program: str = AGENT) -> bytes:
-    """The archive of the installed frtop with one program, a module of it; made once.
+    """Makes, once, the archive of the installed frtop for one program, a module of frtop.
 
     Raises:
         ModuleNotFoundError: msgpack is not installed.
@@ -49,7 +49,7 @@ def archive(program: str = AGENT) -> bytes:
 
 
 def _of_features() -> tuple[str, ...]:
-    """What an agent has of features: it finds them by their folders, and imports none by name."""
+    """The features' modules for an agent, which finds them by folder and imports none by name."""
     names, parts = feature_folders.names(), ("messages", "at_host")
     return tuple(f"{feature_folders.FEATURES}.{name}.{part}" for name in names for part in parts)
 
@@ -65,7 +65,7 @@ def collect(package: Path, roots: Iterable[str]) -> dict[str, bytes]:
             continue
         known.add(module)
         path = _source_of(package, module)
-        if path is None:  # a name in a module, and no module
+        if path is None:  # a name in a module, not a module
             continue
         source = path.read_bytes()
         found[path.relative_to(package.parent).as_posix()] = source
@@ -76,7 +76,7 @@ def collect(package: Path, roots: Iterable[str]) -> dict[str, bytes]:
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """A zip of these files: the same bytes for the same files, in whatever order and place."""
+    """Makes a zip of these files: the same files give the same bytes, in any order, on any host."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as target:
         for name in sorted(files):
@@ -88,7 +88,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def _imported(tree: ast.Module, module: str) -> Iterator[str]:
-    """Modules of the package that are imported as a module is loaded, with their packages."""
+    """Yields the modules of the package that a module imports when it loads, and their packages."""
     names = [module]
     for node in _at_top(tree.body):
         if isinstance(node, ast.Import):
@@ -102,7 +102,7 @@ def _imported(tree: ast.Module, module: str) -> Iterator[str]:
 
 
 def _at_top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements outside of functions, but for those that only a type checker reads."""
+    """Yields statements outside functions, except those that only a type checker reads."""
     for node in body:
         if isinstance(node, (ast.If, ast.Try, ast.With)):
             if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):

@@ -1,4 +1,4 @@
-"""Programs: those that this host has, and those in memory, in files without a name."""
+"""Finds programs on this host, and makes programs in memory: in files without a name."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from frtop_probe.proc import tool_process
 from frtop_probe.proc.child_process import DESCRIPTORS
 
 PY_SPY: Final = (0, 4)
-"""Older ones know no Python 3.12, and differ in what they print."""
+"""Older versions do not support Python 3.12, and print a different format."""
 _VERSION: Final = re.compile(rb"py-spy (\d{1,4})\.(\d{1,4})\.")
 _EXECUTABLE: Final = 0x10
-"""MFD_EXEC, which newer kernels need where memfds are not executable by default."""
+"""MFD_EXEC: newer kernels need it if memfds are not executable by default."""
 _TRY_S: Final = 5.0
 
 
 def make(name: str, program: bytes) -> int:
-    """A descriptor of a file in memory with this content; other processes do not inherit it.
+    """Makes a file in memory with this content; children do not inherit the descriptor.
 
     Raises:
-        OSError: the kernel makes none.
+        OSError: the kernel refuses.
     """
     try:
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC | _EXECUTABLE)
@@ -39,7 +39,7 @@ def make(name: str, program: bytes) -> int:
 
 
 def has_py_spy() -> bool:
-    """Whether this host has a py-spy that serves: one that starts, and is not too old."""
+    """Whether this host has a usable py-spy: one that starts and is not too old."""
     path = tool_process.find("py-spy")
     if path is None:
         return False
@@ -59,11 +59,11 @@ def has_py_spy() -> bool:
 
 
 def why_none_runs() -> str:
-    """Why no program in memory can be run here; "" when one can, which is tried."""
+    """Tries to run a program in memory; returns why that fails, "" if it works."""
     try:
         descriptor = make("frtop-check", b"#!/bin/sh\nexit 0\n")
     except (OSError, AttributeError) as error:
-        return f"the kernel makes no file in memory: {error}"
+        return f"the kernel cannot make a file in memory: {error}"
     try:
         done = subprocess.run(
             [f"{DESCRIPTORS}{descriptor}"],
@@ -75,7 +75,7 @@ def why_none_runs() -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the kernel runs no file in memory: {error}"
+        return f"the kernel does not run files in memory: {error}"
     finally:
         os.close(descriptor)
-    return "" if done.returncode == 0 else f"a file in memory ended with {done.returncode}"
+    return "" if done.returncode == 0 else f"a file in memory ended with status {done.returncode}"

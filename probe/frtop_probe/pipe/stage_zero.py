@@ -1,8 +1,8 @@
 """frtop at the end of a pipe: reads jobs of this user, and writes no file."""
 
-# What the shell starts: receives the archive, and runs the agent in it. It is given to `python -c`
-# between single quotes: so it has none. It imports nothing but the standard library (-I -S). The
-# line above is what `ps` shows.
+# The shell starts this: it receives the archive and runs the agent in it. The source goes to
+# `python -c` between single quotes, so it must contain none. It imports only the standard library
+# (-I -S). `ps` shows the line above.
 import base64
 import binascii
 import fcntl
@@ -19,7 +19,7 @@ MAX_LINE = 1 << 16
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 TASK = os.environ.get("SLURM_PROCID", "")
 PATIENCE_S = 120
-AGAIN = "try again; if it stays so, something on the way changes the input"
+AGAIN = "try again; if this persists, something on the way changes the input"
 
 rest = b""
 program = "pipe.agent"
@@ -98,13 +98,13 @@ def store(data: bytes) -> int:
             )
     while data:
         data = data[os.write(descriptor, data) :]
-    if sealed:  # nobody changes what children import
+    if sealed:  # nobody can change what children import
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
     return descriptor
 
 
 def start() -> NoReturn:
-    signal.alarm(PATIENCE_S)  # an operator that was killed does not always close the pipe
+    signal.alarm(PATIENCE_S)  # a killed operator does not always close the pipe
     say(
         "boot",
         python=".".join(map(str, sys.version_info[:3])),
@@ -115,7 +115,7 @@ def start() -> NoReturn:
     descriptor = store(receive())
     place = f"/proc/self/fd/{descriptor}"
     if not os.path.exists(place):  # noqa: PTH110 - pathlib is slow to import
-        refuse("there is no /proc there", "mount it: without it no process can be seen")
+        refuse("there is no /proc there", "mount it: without it frtop sees no process")
     sys.path.insert(0, place)
     from importlib import import_module  # noqa: PLC0415 - it is in the archive
 

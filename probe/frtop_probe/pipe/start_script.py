@@ -1,4 +1,4 @@
-"""What the operator writes first to the shell: finds a Python, and has stage 0 in it."""
+"""Makes the script that the operator first sends to the shell: finds a Python, contains stage 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 _HERE: Final = Path(__file__).parent
 PYTHON_NAMED: Final = b"FRTOP_PYTHON="
-"""What a script begins with that tries one Python only."""
+"""How a script begins that tries only one Python."""
 _STAGE: Final = "@STAGE@"
 _BECOME: Final = "@BECOME@"
 _COMMENT: Final = re.compile(r"^\s*#.*\n", re.MULTILINE)
@@ -19,14 +19,14 @@ _COMMENT: Final = re.compile(r"^\s*#.*\n", re.MULTILINE)
 def start_script(
     python: str = "", program: str = "stage_zero", last: str = "", user: str = ""
 ) -> bytes:
-    """The script; it ends by becoming Python, which says `frtop-boot`, or says `frtop-error`.
+    """The script; it becomes Python, which says `frtop-boot`, or it says `frtop-error` and ends.
 
     Args:
-        python: The only Python to try: a path on that host, or a name on its PATH. With "", those
-            on PATH are tried, then those that the user's own processes run.
-        program: What that Python runs: a module of this folder that imports nothing of ours.
-        last: One to try in the same way where none of the others serves.
-        user: Whose jobs are looked at, by a shell of root: what runs becomes this user first.
+        python: The only Python to try: a path on that host, or a name on its PATH. With "", it
+            tries those on PATH, then those that the user's own processes run.
+        program: The module that this Python runs: in this folder, imports nothing of ours.
+        last: A Python to try if none of the others works.
+        user: The user whose jobs a shell of root looks at: the program first becomes this user.
     """
     chosen = f"{PYTHON_NAMED.decode()}{shlex.quote(python)}\n" if python else ""
     settings = f"FRTOP_LAST_PYTHON={shlex.quote(last)}\nFRTOP_USER={shlex.quote(user)}\n"
@@ -43,10 +43,10 @@ def _script(program: str, *, as_user: bool) -> str:
 def _stage(program: str) -> str:
     source = _bare(_HERE.joinpath(f"{program}.py").read_text(encoding="utf-8"))
     if "'" in source:
-        raise ValueError(f"{program} stands between single quotes, and must have none")
+        raise ValueError(f"{program} goes between single quotes and must not contain any")
     return source
 
 
 def _bare(source: str) -> str:
-    """Without lines that are comments: nobody reads them there."""
+    """Removes comment lines: nobody reads them there."""
     return _COMMENT.sub("", source)

@@ -1,7 +1,7 @@
 """Starts a module of this package as a separate process.
 
-An agent at the end of a pipe has its code in an archive that no file system shows: its children
-inherit the descriptor, and import from there. Standard library only.
+An agent at the end of a pipe has its code in an archive that is in no file system. Its children
+inherit the descriptor and import from there. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 AS_USER: Final = "FRTOP_AS_USER"
 """Environment variable with the user whose jobs this process reads for root (`pipe.become_user`).
-Other processes of that user must not get at it, nor at its children."""
+Other processes of that user must not reach it or its children."""
 _PR_SET_PDEATHSIG: Final = 1
 _MORTAL: Final = """
 import os, sys
@@ -32,10 +32,10 @@ try:
 except OSError as error:
     sys.exit(f"{sys.argv[2]} cannot be run: {error.strerror}")
 """
-"""PR_SET_PDEATHSIG, then the program. Between fork and exec (`preexec_fn`) it could hang: other
-threads may have held locks as this process forked."""
+"""Sets PR_SET_PDEATHSIG, then runs the program. A `preexec_fn`, between fork and exec, could hang:
+other threads may have held locks when this process forked."""
 DESCRIPTORS: Final = "/proc/self/fd/"
-"""Where the kernel shows a process its open files, even those without a name."""
+"""The folder where the kernel shows a process its open files, even those without a name."""
 _RUN: Final = f"""
 import os, sys, runpy
 if {AS_USER!r} in os.environ:
@@ -45,7 +45,7 @@ if {AS_USER!r} in os.environ:
 sys.path.insert(0, sys.argv.pop(1))
 runpy.run_module(sys.argv.pop(1), run_name='__main__')
 """
-"""PR_SET_DUMPABLE and PR_SET_PDEATHSIG are not passed on to a program, or not to a child."""
+"""The child sets both itself: exec resets PR_SET_DUMPABLE, fork clears PR_SET_PDEATHSIG."""
 
 
 def python_command(module: str) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def die_with(parent: int) -> None:
 
     `parent` started it, and may already have ended.
     """
-    with suppress(Exception):  # a Python without ctypes: then the parent alone ends us
+    with suppress(Exception):  # without ctypes only the parent ends us
         import ctypes  # noqa: PLC0415 - slow, and seldom needed
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -83,9 +83,9 @@ def die_with(parent: int) -> None:
 
 
 def mortal_command(program: str) -> tuple[str, ...]:
-    """Returns a prefix for a command, so that the kernel kills the program when we end.
+    """Returns a command prefix that makes the kernel kill the program when we end.
 
-    The signal comes when the *thread* that starts it ends: so that has to be the main one.
+    The signal comes when the *thread* that started it ends, so start it from the main thread.
     """
     return (sys.executable, "-I", "-S", "-c", _MORTAL, str(os.getpid()), program)
 

@@ -41,7 +41,7 @@ class TcpConnection:
 
 
 class ConnectionTables:
-    """The TCP tables of network namespaces, each read once; for snapshots taken together."""
+    """The TCP tables of network namespaces, each read once, for snapshots taken together."""
 
     def __init__(self) -> None:
         self._tables: dict[str, tuple[tuple[str, ...], tuple[TcpConnection, ...]]] = {}
@@ -81,7 +81,7 @@ class ConnectionTables:
 
 
 def _socket_inodes(pid: int) -> frozenset[int]:
-    """Inodes of the sockets of a process; none if it has ended, or its files are not readable."""
+    """Inodes of a process's sockets; none if it has ended or its files are not readable."""
     found = []
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:

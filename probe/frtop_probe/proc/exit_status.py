@@ -1,8 +1,8 @@
 """The exit status of processes that are not our children.
 
-A pidfd becomes readable when the process ends. Newer kernels keep the exit status behind the
-pidfd after the parent has reaped the process; older ones show it only in the zombie's
-/proc/PID/stat. Where both fail, the status is unknown.
+A pidfd becomes readable when the process ends. Newer kernels still give the exit status
+through the pidfd after the parent has reaped the process; older ones show it only in the zombie's
+/proc/PID/stat. If neither works, the status is unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def open_pidfd(pid: int) -> int | None:
     """Opens a descriptor that becomes readable when the process ends.
 
     None when it has ended, or when the kernel (before 5.3) or this Python has no pidfds.
-    Call `is_alive` afterwards: the pid may have been reused before.
+    Call `is_alive` afterwards: the pid may already belong to another process.
     """
     try:
         return os.pidfd_open(pid)

@@ -1,7 +1,8 @@
-"""Makes calls that may hang, or that the kernel may punish, in children that may be left behind.
+"""Makes risky calls in children: the call may hang, or the kernel may kill its caller.
 
 A read of a process that is stuck in a driver never returns, and a seccomp filter may kill the
-caller. Several calls run at a time; each answers with JSON through a pipe.
+caller. Children that hang are left behind. Several calls run at a time;
+each answers with JSON through a pipe.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class GuardedCall:
     Attributes:
         value: what it returned; None if it did not.
         signal: the signal that ended it; 0 for none.
-        timed_out: it took too long. It was killed, and may still be in the kernel.
+        timed_out: it took too long. The child was killed, but may still be stuck in the kernel.
     """
 
     value: Any = None
@@ -56,12 +57,12 @@ class Running:
 
 
 def call(function: Callable[[], Any], seconds: float) -> GuardedCall:
-    """Calls one function, whose result JSON can hold."""
+    """Calls one function; JSON must be able to hold its result."""
     return call_all({0: function}, seconds)[0]
 
 
 def call_all(functions: Mapping[Key, Callable[[], Any]], seconds: float) -> dict[Key, GuardedCall]:
-    """Calls functions, each with its own deadline; a raised error is a result of None."""
+    """Calls functions, each with its own deadline. If a function raises, its value is None."""
     waiting = list(functions.items())
     running: dict[Key, Running] = {}
     done: dict[Key, GuardedCall] = {}

@@ -1,4 +1,4 @@
-"""Reads small files of /proc and /sys in their common formats, and cleans text from others."""
+"""Reads small files of /proc and /sys in their common formats; cleans text from other programs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def read_text(path: Path | str, most: int = LONGEST) -> str:
 
 
 def number(text: str) -> int | None:
-    """Parses a whole number from 0 on; None for anything else."""
+    """Parses a non-negative whole number; None for anything else."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else None
 
 
 def read_number(path: Path | str) -> int | None:
-    """Returns the number that a file consists of, if it does."""
+    """Returns the number in a file; None if the file has anything else."""
     return number(read_text(path, 64))
 
 
@@ -61,7 +61,7 @@ def read_fields(path: Path | str) -> dict[str, str]:
 
 
 def names_in(folder: Path | str) -> list[str]:
-    """The first 256 names of a folder's entries in order; [] if there is none."""
+    """The names of the first 256 entries of a folder, sorted; [] if there is no such folder."""
     try:
         return sorted(os.listdir(folder))[:256]  # noqa: PTH208 - names only
     except OSError:

@@ -25,16 +25,16 @@ TOO_MANY_LEFT: Final = "not readable: too many earlier reads have not returned"
 CLOSED: Final = "not readable: the reader was closed"
 
 _PATIENCE: Final = 5
-"""A child gets this many deadlines without using CPU time; in an uninterruptible wait, one."""
+"""A child that uses no CPU time gets this many deadlines, or one in an uninterruptible wait."""
 _MOST: Final = 30
-"""Most deadlines of a child that works. If it were killed for being slow, it would have to start
-again, and on an overloaded machine would never finish."""
+"""Most deadlines for a child that makes progress. If it were killed for being slow, its successor
+would start over and never finish on an overloaded machine."""
 _SAMPLES: Final = 5
 _SAMPLE_S: Final = 0.02
 _START_S: Final = 20.0
-"""Longest start of a child, on a machine whose cores are all busy."""
+"""How long a child may take to start, in seconds, on a machine whose cores are all busy."""
 _LINE: Final = 256 << 20
-"""Bytes of an answer: two full rings of 20,000 entries, as JSON, are 4 MB."""
+"""Most bytes of an answer: two full rings of 20,000 entries are 4 MB of JSON."""
 _CLOSE_S: Final = 0.5
 _CLOSE_STEP_S: Final = 0.01
 
@@ -47,12 +47,12 @@ class _Child:
 
 
 class LineChild:
-    """One child at a time, which answers each line with a line; started with the first request."""
+    """One child at a time; it answers each line with a line. The first request starts it."""
 
     def __init__(self, command: Sequence[str], *, max_left: int) -> None:
         """Takes a command that writes a line when it is ready.
 
-        While `max_left` killed children have not ended, no other one starts.
+        No child starts while `max_left` killed children have not ended.
         """
         self._command = command
         self._max_left = max_left
@@ -60,7 +60,7 @@ class LineChild:
         self._left: list[subprocess.Popen[bytes]] = []
         self._closed = False
         self.left_at = ""
-        """The name of the last child that was left behind, which says what it was reading."""
+        """The process name of the last child left behind: it says what the child was reading."""
 
     @property
     def runs(self) -> bool:
@@ -89,7 +89,7 @@ class LineChild:
         except OSError as error:
             self.abandon()
             raise NotReadable(CHILD_ENDED, str(error)) from error
-        except BaseException:  # cancelled: nobody wants the answer under way
+        except BaseException:  # cancelled: nobody wants this answer any more
             self.abandon()
             raise
         return self._parse(line)
@@ -117,7 +117,7 @@ class LineChild:
         """Waits for an answer, and longer if the child merely lacks CPU time.
 
         Raises:
-            TimeoutError: There was none.
+            TimeoutError: no answer came in time.
         """
         answer = asyncio.ensure_future(child.reader.readline())
         try:
@@ -144,7 +144,7 @@ class LineChild:
             return 0
 
     async def _waits_in_kernel(self, child: _Child) -> bool:
-        """Returns whether the child stays in an uninterruptible wait; one for a disk is short."""
+        """Whether the child stays in an uninterruptible wait; waits for a disk are short."""
         for _ in range(_SAMPLES):
             try:
                 if identify(child.process.pid).state != "D":
@@ -177,7 +177,7 @@ class LineChild:
                     stdout=theirs.fileno(),
                     stderr=subprocess.DEVNULL,
                     pass_fds=child_process.inherited(),
-                    start_new_session=True,  # an interrupt from the terminal is not for it
+                    start_new_session=True,  # Ctrl+C in the terminal must not reach it
                 )
         except OSError as error:
             ours.close()
@@ -204,7 +204,7 @@ class LineChild:
             raise NotReadable(NO_CHILD)
 
     def abandon(self) -> None:
-        """Kills the child without waiting: one that is stuck in a read dies when it can."""
+        """Kills the child without waiting: a child stuck in a read dies once the read returns."""
         child, self._child = self._child, None
         if child is not None:
             self.left_at = _name(child.process.pid)
@@ -220,6 +220,6 @@ class LineChild:
 
 
 def _name(pid: int) -> str:
-    """Returns the name of a process, which it may change; "" if it has ended. Never blocks."""
+    """Returns a process's current name; "" if it has ended. Never blocks."""
     found = pid_stat.read(f"/proc/{pid}")
     return "" if found is None else found.name

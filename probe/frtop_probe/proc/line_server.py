@@ -1,7 +1,7 @@
 """The child's side of `line_child`: requests as JSON lines on standard input, an answer to each.
 
-Its parent may leave such a child behind at any moment, when a call does not return. The child ends
-with its input, and with its parent if it has the parent's pid as an argument.
+The parent may leave the child behind at any time if a call does not return. The child ends when its
+input ends, and when its parent ends if the parent's pid is its argument.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def serve(prepare: Callable[[], Answer]) -> None:
     """Serves on standard input and output, with low priority.
 
     Args:
-        prepare: does all that is slow once, before the child says that it is ready.
+        prepare: does the slow work once, before the child says that it is ready.
     """
     if len(sys.argv) > 1:
         child_process.die_with(int(sys.argv[1]))

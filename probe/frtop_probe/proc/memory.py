@@ -1,7 +1,7 @@
 """Reads another process: its identity, its mappings, its memory.
 
-A read may block while the target holds its memory lock in a driver. So only a child that its
-parent can leave behind reads: see `unprepared.worker`.
+A read may block while the target holds its memory lock in a driver. So only a
+child that its parent can leave behind may read: see `unprepared.worker`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MAX_READS: Final = 60_000
 MAX_BYTES: Final = 64 << 20
 """Bytes per look. A full Flight Recorder ring of 20,000 entries is 10 MiB."""
 MAX_READ: Final = 16 << 20
-"""Bytes in one read: what asks for more is no size."""
+"""Most bytes of one read: a larger size is garbage."""
 LOWEST_ADDRESS: Final = 0x1000
 HIGHEST_ADDRESS: Final = 1 << 56
-"""User addresses of x86-64 and aarch64, with five-level tables, lie below."""
+"""User addresses of x86-64 and aarch64 are below this, even with five-level page tables."""
 
 GONE: Final = "the process has ended"
 NO_RIGHT: Final = "no right to read its memory"
-REPLACED: Final = "another process has this number now"
+REPLACED: Final = "its pid now belongs to another process"
 WAITS_FOR_MEMORY: Final = "it waits in the kernel for its own memory lock"
 TOO_LARGE: Final = "memory not readable: a look would take too many reads"
 BAD_ADDRESS: Final = "memory not readable: an address led nowhere"
@@ -39,10 +39,10 @@ _MAX_MAPS: Final = 32 << 20
 _CHUNK: Final = 1 << 20
 _PROC: Final = Path("/proc")
 _MEMORY_LOCK_WAITS: Final = ("rwsem_down", "down_read", "down_write", "mmap_read", "mmap_write")
-"""Beginnings of wchan while a thread waits for an address space's lock (kernel/locking/rwsem.c)."""
+"""How wchan begins while a thread waits for an address space's lock (kernel/locking/rwsem.c)."""
 
 AT: Final = "at "
-"""While a process reads another one in a search, its name is this and the other's pid."""
+"""During a search, a reader's process name is this word and the pid that it reads."""
 
 
 class NotReadable(Exception):
@@ -62,8 +62,8 @@ class NotReadable(Exception):
 class ProcessMemory:
     """The memory of one process. `start_look` resets the budgets.
 
-    The descriptor belongs to the address space that it was opened on. After an exec or an end every
-    read fails, even if another process has the pid.
+    The descriptor belongs to the address space that it was opened on. After an exec or the end of
+    the process every read fails, even if another process now has the pid.
     """
 
     def __init__(self, pid: int) -> None:
@@ -145,9 +145,9 @@ class ProcessIdentity:
     """One process, as the kernel shows it without blocking.
 
     Attributes:
-        start_ticks: Start time in clock ticks after boot: with the pid it names one process.
+        start_ticks: Start time in clock ticks since boot; with the pid it identifies the process.
         state: Letter of the main thread's state, as in proc(5).
-        wchan: Kernel function in which the main thread waits; "" if it runs or this is hidden.
+        wchan: Kernel function in which the main thread waits; "" if it runs or wchan is hidden.
         cpu_ticks: CPU time of all threads in clock ticks.
     """
 
@@ -186,7 +186,7 @@ def identify(pid: int) -> ProcessIdentity:
 
 
 def refuse_if_locked(identity: ProcessIdentity) -> None:
-    """Raises when reading this process's memory would wait with it.
+    """Raises when reading this process's memory would block as well.
 
     Raises:
         NotReadable: its main thread waits for the lock of its address space.
@@ -199,10 +199,10 @@ def mapped_files(pid: int) -> dict[str, Mapping]:
     """Reads /proc/PID/maps. May block: see `memory`.
 
     Returns:
-        Files whose first byte is mapped, by path as the process sees it.
+        Files whose first byte is mapped, by their path as the process sees it.
 
     Raises:
-        NotReadable: the process is gone, or its maps are not ours to read.
+        NotReadable: the process is gone, or we may not read its maps.
     """
     parts = []
     size = 0
@@ -221,7 +221,7 @@ def mapped_files(pid: int) -> dict[str, Mapping]:
 def parse_maps(text: str, root: str = "") -> dict[str, Mapping]:
     """Parses the text of /proc/PID/maps; skips malformed lines and mappings without a file.
 
-    `root` is the root folder of the process, if it is another one than ours.
+    `root` is the process's root folder if it differs from ours.
     """
     found: dict[str, Mapping] = {}
     for line in text.splitlines():
@@ -243,7 +243,7 @@ def parse_maps(text: str, root: str = "") -> dict[str, Mapping]:
 
 
 def executable(pid: int) -> str:
-    """Returns the path of the program, as the process sees it; "" when it is hidden."""
+    """Returns the program's path as the process sees it; "" when it is hidden."""
     try:
         path = str((_PROC / str(pid) / "exe").readlink()).removesuffix(" (deleted)")
     except OSError:
@@ -258,7 +258,8 @@ def _inside(path: str, root: str) -> str:
 def _root(pid: int) -> str:
     """Returns the root folder of a process in a chroot; "" for ours, and for containers.
 
-    The kernel names files as the reader sees them, but those of a container as the container does.
+    The kernel gives paths as the reader sees them, except in a container: there, as the container
+    sees them.
     """
     try:
         return str((_PROC / str(pid) / "root").readlink()).removesuffix("/")
@@ -268,7 +269,7 @@ def _root(pid: int) -> str:
 
 @contextmanager
 def named_after(pid: int) -> Iterator[None]:
-    """Names this process after the one that it reads: if the read hangs, others see which it is."""
+    """Names this process after the one that it reads: if the read hangs, others see which one."""
     before = _rename(f"{AT}{pid}".encode())
     try:
         yield
@@ -277,7 +278,7 @@ def named_after(pid: int) -> Iterator[None]:
 
 
 def _rename(name: bytes) -> bytes:
-    """Renames this process and returns the name before; does nothing without /proc."""
+    """Renames this process and returns its previous name; does nothing without /proc."""
     before = name
     with suppress(OSError), (_PROC / "self" / "comm").open("r+b", buffering=0) as comm:
         before = comm.read(64).strip()

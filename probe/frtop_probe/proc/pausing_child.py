@@ -1,4 +1,4 @@
-"""The parent's side of a child that reads gauges, and is asked less if it hangs or fails."""
+"""The parent's side of a child that reads gauges; asks it less often if it hangs or fails."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from frtop_probe.proc.memory import NotReadable
 DEADLINE_S: Final = 5.0
 FIRST_PAUSE_S: Final = 60.0
 LONGEST_PAUSE_S: Final = 3600.0
-"""Longest pause after a call that hung. Each one costs a child, and doubles the pause."""
+"""Longest pause after a call that hung. Each such call costs a child and doubles the pause."""
 MAX_LEFT: Final = 2
-"""Children that may hang at a time; some 20 MB each."""
+"""Most children that may hang at a time; each takes about 20 MB."""
 Reading = TypeVar("Reading")
 
 
 class PausingChild:
-    """Asks one child, one request at a time; pauses after a failure, each time for longer.
+    """Sends one child one request at a time; pauses after a failure, longer each time.
 
     Attributes:
-        module: The child that is asked by default.
+        module: The module that the child runs by default.
         hangs: The problem if a child does not answer.
         fails: The problem if a child ends or does not start.
     """
@@ -43,8 +43,8 @@ class PausingChild:
         """The child starts with the first request, in the main thread.
 
         Args:
-            deadline_s: Seconds for an answer. NVML takes some 0.05 s for eight GPUs, and seconds
-                for the first one: it is opened then.
+            deadline_s: Seconds for an answer. NVML takes about 0.05 s for eight GPUs, but seconds
+                for the first answer, because it opens then.
             pause_s: Seconds without a child after the first failure.
             command: Program that answers each line with a line; by default `module`.
         """
@@ -64,7 +64,7 @@ class PausingChild:
     async def ask(
         self, request: dict[str, Any], parse: Callable[[dict[str, Any]], Reading]
     ) -> Reading | None:
-        """The answer as `parse` reads it; None in a pause or where one starts: see `_problem`."""
+        """The answer as `parse` reads it; None during a pause, or if one begins: see `_problem`."""
         if time.monotonic() < self._not_before:
             return None
         try:

@@ -1,4 +1,4 @@
-"""/proc/PID/stat, and that of a thread: who it is, its state and what it has used.
+"""Reads /proc/PID/stat, of a process or a thread: who it is, its state and what it has used.
 
 Reading it never waits for the process. A recorder reads its own, so this is standard library only.
 """
@@ -16,9 +16,9 @@ _MAX_LINE: Final = 4096
 
 
 class Stat(NamedTuple):
-    """One line, as in proc(5): ticks are of the clock, `pages` those in memory.
+    """One line, as in proc(5): times are in clock ticks, `pages` counts pages in memory.
 
-    `waited_ticks` is CPU time of children that were waited for, `exit_status` that of waitpid(2).
+    `waited_ticks` is the CPU time of reaped children, `exit_status` is as in waitpid(2).
     """
 
     pid: int
@@ -50,7 +50,7 @@ class Stat(NamedTuple):
 
 
 def parse(line: bytes) -> Stat | None:
-    """Parses a line; None if it is none. The name may contain blanks and parentheses."""
+    """Parses a line; None if it is malformed. The name may contain blanks and parentheses."""
     head, _, tail = line.rpartition(b")")
     pid, _, name = head.partition(b" (")
     fields = tail.split()
@@ -74,7 +74,7 @@ def parse(line: bytes) -> Stat | None:
 
 
 def read(folder: str | os.PathLike[str]) -> Stat | None:
-    """Reads `folder`/stat; None when the process is gone, or its line is not readable."""
+    """Reads `folder`/stat; None when the process is gone or its line is not readable."""
     try:
         descriptor = os.open(f"{os.fspath(folder)}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -88,6 +88,6 @@ def read(folder: str | os.PathLike[str]) -> Stat | None:
 
 
 def own_pid(folder: str) -> int:
-    """The number of a process or thread in its own pid namespace; 0 if it is not readable."""
+    """The id of a process or thread in its own pid namespace; 0 if it is not readable."""
     numbers = read_fields(f"{folder}/status").get("NSpid", "").split()
     return int(numbers[-1]) if numbers else 0

@@ -21,7 +21,7 @@ class ProcessRights:
 
     Attributes:
         uid, gid: real ids; None where unknown.
-        owner: uid of the files in /proc/PID: root's and not the user's when the process is not
+        owner: uid of the files in /proc/PID: root's, not the user's, when the process is not
             dumpable.
         effective, permitted: sets of capabilities, one bit each.
         seccomp: 0 none, 1 strict, 2 filter; None where unknown.
@@ -44,7 +44,7 @@ class ProcessRights:
 
 
 def read_rights(pid: int | str, root: Path = Path("/")) -> ProcessRights:
-    """Reads one process; "self" is us. All fields of a process that is gone are unknown."""
+    """Reads one process; "self" is us. If the process is gone, all fields are unknown."""
     folder = root / "proc" / str(pid)
     fields = read_fields(folder / "status")
     return ProcessRights(

@@ -1,7 +1,7 @@
-"""Opens files as a process sees them: in a container, a path names another file.
+"""Opens files as a process sees them: in a container, the same path names another file.
 
-Links are followed here, not by the kernel: through /proc/PID/root it resolves absolute links from
-our root, and would open a file of the host.
+This module follows links itself: the kernel, through /proc/PID/root, would resolve absolute links
+from our root and open a file of the host.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 MAX_FILE: Final = 4 * 1024 * 1024
-"""Bytes of a source file; a longer one is not read."""
+"""Most bytes of a source file; longer files are not read."""
 _MAX_LINKS: Final = 40
 _MAX_PARTS: Final = 512
 _STEP: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,7 +27,7 @@ class ProcessRoot:
 
     Attributes:
         view: equal for processes that see the same files; "" for what we see ourselves.
-        path: of its root folder, through a process that has it.
+        path: its root folder, reached through a process that has it.
     """
 
     view: str = ""
@@ -41,7 +41,7 @@ class ProcessRoot:
 
     @staticmethod
     def of(pid: int) -> ProcessRoot:
-        """The root of a process; ours if it has ended or is not readable. Touches no file of it."""
+        """A process's root; ours if it has ended or is not readable. Touches none of its files."""
         try:
             view, ours = _view(str(pid)), _view("self")
         except OSError:
@@ -49,11 +49,11 @@ class ProcessRoot:
         return ProcessRoot() if view == ours else ProcessRoot(view, f"/proc/{pid}/root")
 
     def open(self, file: str) -> int:
-        """Opens a regular file for reading, and no other: a pipe or a device would wait.
+        """Opens a file for reading, but only a regular one: a pipe or a device could block.
 
         Raises:
-            OSError: it is no such file, or not readable.
-            ValueError: this is no path.
+            OSError: it is not a regular file, or not readable.
+            ValueError: `file` is not a path.
         """
         if self.view:
             found = open_below(self.path, file)
@@ -69,7 +69,7 @@ class ProcessRoot:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """The lines of a file; none if it is not readable. `checked` is by the monotonic clock."""
+    """The lines of a file; none if it is not readable. `checked` is monotonic time."""
 
     changed_ns: int
     size: int
@@ -108,7 +108,7 @@ def open_below(root: str, file: str) -> int:
 
     Raises:
         OSError: there is none, or the path has too many links.
-        ValueError: this is no path.
+        ValueError: `file` is not a path.
     """
     folders = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
     left = file.split("/")[::-1]

@@ -1,6 +1,6 @@
 """Reads a process, its threads and its descendants from /proc, for the wire.
 
-Only files that answer while the process hangs are read. `cmdline` and `environ` wait for the
+It reads only files that answer while the process hangs. `cmdline` and `environ` would wait for the
 target's memory lock, which a page fault on a dead file system may hold for ever.
 Parsers are pure; readers return None or "" when the process is gone or not readable.
 """
@@ -21,7 +21,7 @@ MAX_THREADS: Final = 256
 
 
 def parse_syscall(text: str) -> tuple[int, tuple[int, ...]] | None:
-    """Parses /proc/PID/syscall into number and arguments; None when the thread is in no call."""
+    """Parses /proc/PID/syscall into number and arguments; None when the thread is not in a call."""
     words = text.split()
     try:
         number = int(words[0])
@@ -39,12 +39,12 @@ def parse_io(text: str) -> int:
 
 
 def parse_schedstat(text: str) -> int:
-    """Parses /proc/PID/schedstat: ns for which a thread ran or was ready to run.
+    """Parses /proc/PID/schedstat: how many ns a thread ran or was ready to run.
 
-    The kernel adds a wait only when it has ended.
+    The kernel adds a wait only once it is over.
 
     Returns:
-        -1 when it is unreadable, or this kernel does not count.
+        -1 when it is unreadable or this kernel does not count.
     """
     fields = text.split()
     if len(fields) != 3 or not all(field.isdecimal() for field in fields):
@@ -69,7 +69,7 @@ def read_process(pid: int, proc: Path = _PROC) -> wire.Process | None:
 
 
 def read_with_children(pid: int, proc: Path = _PROC) -> tuple[wire.Process | None, tuple[int, ...]]:
-    """As `read_process`, and the pids of the children of its main thread."""
+    """Like `read_process`, plus the pids of its main thread's children."""
     found = read_stat(pid, proc)
     if found is None:
         return None, ()
@@ -91,12 +91,12 @@ def read_threads(pid: int) -> tuple[wire.Process, ...]:
 
 
 def is_own(pid: int, proc: Path = _PROC) -> bool:
-    """Whether a process lives and has ids of this user alone: it has not gained rights."""
+    """Whether a process lives and has only this user's ids, so it has not gained rights."""
     return _ids(pid, proc) == {str(os.getuid())}
 
 
 def is_others(pid: int) -> bool:
-    """Whether a process lives and has ids of another user."""
+    """Whether a process lives and has another user's ids."""
     ids = _ids(pid, _PROC)
     return bool(ids) and ids != {str(os.getuid())}
 
@@ -108,7 +108,7 @@ def _ids(pid: int, proc: Path) -> set[str]:
 def descendants(pid: int, proc: Path = _PROC) -> tuple[int, ...]:
     """Pids of the descendants of a process, breadth first, at most `MAX_CHILDREN`.
 
-    Processes that have become another user's are left out, with their children.
+    Leaves out processes that now belong to another user, and their children.
     """
     found: list[int] = []
     queue = [pid]
@@ -132,9 +132,9 @@ def thread_ids(pid: int, proc: Path = _PROC) -> list[int]:
 
 
 def own_thread_ids(pid: int) -> dict[int, int]:
-    """Native thread ids by those that the process itself knows; {} if both are the same.
+    """Native thread ids, by the ids that the process itself sees; {} if both are the same.
 
-    A process in another pid namespace, as in a container, has numbers of its own.
+    They differ in another pid namespace, for instance in a container.
     """
     if pid_stat.own_pid(f"/proc/{pid}") in (0, pid):
         return {}
@@ -165,7 +165,7 @@ def _process(folder: str, found: pid_stat.Stat, io_bytes: int, child_count: int)
 
 
 def _file(folder: str, call: str, arguments: tuple[int, ...]) -> str:
-    """The target of the call's file descriptor. Reading the link does not access that file."""
+    """The file that the call works on. Reading the link does not access that file."""
     number = syscalls.descriptor(call, arguments)
     if number is None:
         return ""

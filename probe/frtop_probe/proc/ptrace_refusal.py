@@ -1,6 +1,6 @@
 """Explains why the kernel does not let us read or trace a process, and what to change.
 
-Agents, screens and `frtop doctor` all take the reasons from here.
+Agents, screens and `frtop doctor` all use these reasons.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from frtop_probe.proc.process_rights import YAMA, ProcessRights, read_rights, re
 
 TypedWhere = Literal["type", "job script", "pod spec", "docker run", "program"]
 ProgramFlaw = Literal["", "unreadable", "capabilities"]
-"""Its user may not read it, or it has capabilities of its own (`setcap`)."""
+"""Its user may not read the program file, or the file has capabilities of its own (`setcap`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line that opens a tier, as it is to be typed or written.
+    """One line that opens a tier, ready to be typed or written.
 
     Attributes:
         where: "type" for a command, "job script" for a line in the sbatch or start script,
-            "pod spec" for the container's part of it (or all of it, from `spec:` on),
-            "docker run" for an option (podman's, too), "program" for a line in the training
+            "pod spec" for the container's part of the spec (or all of it, from `spec:` on),
+            "docker run" for an option (also of podman), "program" for a line in the training
             program.
     """
 
@@ -35,13 +35,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What is in the way of a tier.
+    """Something that closes a tier.
 
     Attributes:
         code: one stable word.
         text: a sentence.
         changes: any one of them opens the tier.
-        of: names of the ranks it is true of; empty for all, or for the host.
+        of: names of the affected ranks; empty for all, or for the host.
     """
 
     code: str
@@ -73,7 +73,7 @@ _NAMES: Final = {
     12: "NET_ADMIN", 14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE",
     24: "SYS_RESOURCE",
 }  # fmt: skip
-"""The capabilities that containers of training jobs are given; others are counted."""
+"""Capabilities that containers of training jobs often have; others are only counted."""
 _WORDS: Final = {
     "docker run": "start the container with `{}`",
     "pod spec": "add to the pod's spec `{}`",
@@ -104,9 +104,9 @@ def _step(change: Change) -> str:
 
 
 def add_capability(name: str) -> tuple[Change, ...]:
-    """The changes that give a container a capability, or give frtop inside it all of them.
+    """The changes that give a container a capability, or give frtop inside it all capabilities.
 
-    What `kubectl debug` adds to a pod cannot be taken away again, so it comes last, and says so.
+    What `kubectl debug` adds to a pod stays there, so that change comes last and says so.
     """
     return (
         Change("docker run", f"--cap-add={name}"),
@@ -117,7 +117,7 @@ def add_capability(name: str) -> tuple[Change, ...]:
 
 
 def without_seccomp() -> tuple[Change, ...]:
-    """The changes that let a container make all calls of the kernel."""
+    """The changes that let a container make all system calls."""
     return (
         Change("docker run", "--security-opt seccomp=unconfined"),
         Change("pod spec", "securityContext: {seccompProfile: {type: Unconfined}}"),
@@ -125,7 +125,7 @@ def without_seccomp() -> tuple[Change, ...]:
 
 
 def may_trace_all(rights: ProcessRights) -> bool:
-    """Whether a process has CAP_SYS_PTRACE, in its own user namespace."""
+    """Whether a process has CAP_SYS_PTRACE in its own user namespace."""
     return bool(rights.effective >> CAP_SYS_PTRACE & 1)
 
 
@@ -149,10 +149,10 @@ def why_refused(
     """Returns the first obstacle, in the order in which the kernel checks.
 
     Args:
-        ours: of the process that was refused.
-        theirs: of the process that it wanted to read.
+        ours: rights of the process that was refused.
+        theirs: rights of the process that it wanted to read.
         yama: kernel.yama.ptrace_scope; "" without Yama.
-        program: of the other process, and what of its file keeps it from being dumpable.
+        program: the other process's program, and what keeps it from being dumpable.
     """
     pid = theirs.pid
     other_space = _other_user_namespace(ours, theirs)
@@ -178,7 +178,7 @@ def why_refused(
     if more and not may:
         return Obstacle(
             "capabilities",
-            f"process {pid} has capabilities that frtop has not ({_names(more)}): only"
+            f"process {pid} has capabilities that frtop lacks ({_names(more)}): only"
             " CAP_SYS_PTRACE lets frtop trace it",
             add_capability("SYS_PTRACE"),
         )
@@ -186,14 +186,14 @@ def why_refused(
 
 
 def as_user(ours: ProcessRights, user: str, uid: int | None) -> Change:
-    """Returns the command to look at the ranks of a user; as root, frtop becomes that user."""
+    """Returns the command that looks at a user's ranks; if run as root, frtop becomes that user."""
     if ours.uid == 0 and uid:
         return Change("type", f"frtop --user {user}")
     return Change("type", f"sudo -u '#{uid}' frtop")
 
 
 def other_user(ours: ProcessRights, theirs: ProcessRights) -> Obstacle:
-    """Returns the obstacle of another user's process, which only that user may read."""
+    """Returns the obstacle when the process is another user's: only that user may read it."""
     change = as_user(ours, str(theirs.uid), theirs.uid)
     if _other_user_namespace(ours, theirs):  # its uid has no name here
         change = Change("type", f"nsenter -t {theirs.pid} -U -m -p -n frtop    # or `podman exec`")
@@ -227,7 +227,7 @@ def _not_dumpable(pid: int, program: str, flaw: ProgramFlaw) -> Obstacle:
 
 
 def _module(ours: ProcessRights, theirs: ProcessRights, yama: str, *, may: bool) -> Obstacle:
-    """Yama, then what is left: seccomp, other security modules."""
+    """Returns Yama's refusal, else what remains: seccomp or another security module."""
     pid = theirs.pid
     if yama == "3":
         return Obstacle(
@@ -272,7 +272,7 @@ def _module(ours: ProcessRights, theirs: ProcessRights, yama: str, *, may: bool)
 
 
 def _with_capability(ours: ProcessRights) -> tuple[Change, ...]:
-    """Frtop as this user, with CAP_SYS_PTRACE: on a host, where no container gives it."""
+    """Runs frtop as this user with CAP_SYS_PTRACE; on a host, outside any container."""
     if None in (ours.uid, ours.gid):
         return ()
     return (
@@ -286,7 +286,7 @@ def _with_capability(ours: ProcessRights) -> tuple[Change, ...]:
 
 
 def _where(ours: ProcessRights) -> str:
-    """Returns where to type a setting of the host."""
+    """Returns where to type a command that changes the host."""
     return "    # on the host, outside of the container" if is_contained(ours) else ""
 
 
@@ -296,13 +296,13 @@ _SET_YAMA_AT_BOOT: Final = (
 
 
 def _other_user_namespace(ours: ProcessRights, theirs: ProcessRights) -> bool:
-    """Whether theirs is another user namespace, in which we do not have all rights."""
+    """Whether their user namespace differs from ours, so that we lack rights in it."""
     mine, other = ours.namespaces.get("user"), theirs.namespaces.get("user")
     if mine is None:
         return False
     if other is not None:
         return mine != other
-    return mine != _INITIAL_USER_NAMESPACE  # from inside one, processes outside are not readable
+    return mine != _INITIAL_USER_NAMESPACE  # processes outside ours are not readable
 
 
 def _names(mask: int) -> str:

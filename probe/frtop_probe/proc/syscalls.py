@@ -1,6 +1,6 @@
-"""System call names by architecture: calls that can block, or that name a file.
+"""System call names by architecture: of calls that can block or that name a file.
 
-Other calls are shown by number.
+Other calls appear by number.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _ON_DESCRIPTOR: Final = frozenset({
     "fsync", "fdatasync", "ftruncate", "getdents64", "sync_file_range", "fallocate", "preadv",
     "pwritev", "preadv2", "pwritev2", "syncfs", "copy_file_range",
 })  # fmt: skip
-"""Calls with a file descriptor as first argument."""
+"""Calls whose first argument is a file descriptor."""
 
 _SECOND: Final = frozenset({"sendfile"})
-"""Calls that read from the file descriptor in the second argument."""
+"""Calls that read from the file descriptor in their second argument."""
 
 
 def name(number: int, machine: str = platform.machine()) -> str:
-    """The name of a call, as `read` for 0 on x86_64; `#NUMBER` when it is in no table."""
+    """The name of a call, such as `read` for 0 on x86_64; `#NUMBER` if no table has it."""
     return _TABLES.get(machine, {}).get(number, f"#{number}")
 
 

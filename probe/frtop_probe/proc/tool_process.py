@@ -1,7 +1,7 @@
 """Finds, starts and ends programs that take stacks for the agent, with bounded output.
 
-Where nothing can be installed, an operator sends one as a file without a name, whose path is that
-of our descriptor.
+Where nothing can be installed, an operator sends a program; it becomes a file without a name, and
+the path of our descriptor leads to it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _KILL_TIMEOUT: Final = 0.5
 
 
 _sent: dict[str, str] = {}
-"""Paths of programs that were sent; "" while one is on its way."""
+"""Paths of programs that were sent; "" while a program is on its way."""
 
 
 def find(name: str) -> str | None:
-    """A program's path: the one that was sent, else beside this Python, else on PATH."""
+    """A program's path: the sent one, else the one beside this Python, else the one on PATH."""
     if path := _sent.get(name):  # no usable one was installed
         return path
     beside = Path(sys.executable).with_name(name)
@@ -34,9 +34,9 @@ def find(name: str) -> str | None:
 
 
 def why_missing(name: str) -> str:
-    """Why `find` has nothing, and what to do."""
+    """Why `find` found nothing, and what to do."""
     if name in _sent:
-        return f"{name} is still on its way to this host: try again in some seconds"
+        return f"{name} is still on its way to this host: try again in a few seconds"
     return f"{name} is not installed beside the agent: `pip install {name}`"
 
 
@@ -46,19 +46,19 @@ def expect(name: str) -> None:
 
 
 def provide(name: str, descriptor: int) -> None:
-    """From now on `find` knows a program that was sent; the descriptor stays open."""
+    """Makes `find` return a program that was sent; the descriptor stays open."""
     _sent[name] = f"{child_process.DESCRIPTORS}{descriptor}"
 
 
 async def start(*command: str, dies_with_us: bool = False) -> asyncio.subprocess.Process:
-    """Starts a program; kills it when the caller is cancelled meanwhile.
+    """Starts a program; kills it if the caller is cancelled meanwhile.
 
     Args:
         command: the program and its arguments.
-        dies_with_us: the kernel kills it when this process ends, however that comes. Needs 20 ms.
+        dies_with_us: the kernel kills it when this process ends for any reason. Costs 20 ms.
     """
     program, *arguments = command
-    # A program that was sent has no path, but `ps` shows its name.
+    # A program that was sent has no path, but `ps` should show its name.
     words = [next((name for name, path in _sent.items() if path == program), program), *arguments]
     if dies_with_us:
         words = [*child_process.mortal_command(program), *words]
@@ -93,7 +93,7 @@ async def end(child: asyncio.subprocess.Process) -> None:
 
 
 async def read_outputs(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """A program's output and errors; kills one that writes more than expected."""
+    """Reads a program's output and errors; kills it if it writes more than expected."""
 
     async def limited(stream: asyncio.StreamReader | None, most: int) -> bytes:
         parts: list[bytes] = []

@@ -1,10 +1,10 @@
-"""Finds who holds a process, and ends a stop that a killed tool left behind.
+"""Finds out who holds a process, and ends a stop that a killed tool left behind.
 
-A tool that takes native stacks is the process's tracer meanwhile. If it is killed, the kernel lets
+A tool traces the process while it takes native stacks. If it is killed, the kernel lets
 the threads run on. But if it was attaching with PTRACE_ATTACH, it has sent a SIGSTOP, which then
 stops the process for good (seen with pystack; py-spy attaches with PTRACE_SEIZE, without a signal).
 Only that stop is ended here. A stop from somebody else shows as pending while all threads are held;
-only while the tool attaches or detaches, the two look the same.
+the two look the same only while the tool attaches or detaches.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Task:
     state: str
     tracer: int
     own_stop: bool
-    """A stop signal waits for this very thread: a tracer sends such ones."""
+    """A stop signal is pending for this thread alone: tracers send such signals."""
     common_stop: bool
-    """A stop signal waits for the process: `kill -STOP` sends such ones."""
+    """A stop signal is pending for the process: `kill -STOP` sends such signals."""
 
     @property
     def runs(self) -> bool:
@@ -76,9 +76,9 @@ def stopped_by_others(tasks: tuple[Task, ...]) -> bool:
 
 
 def is_ending(pid: int) -> bool:
-    """Whether a process is dying or dead. A dying one detaches from what it traces before it ends.
+    """Whether a process is dying or dead. A dying tracer detaches from its target before it ends.
 
-    A death by signal begins with a SIGKILL to each of its threads, any other with a flag.
+    A death by signal begins with a SIGKILL to each thread, any other death with a flag.
     """
     found = processes.read_stat(pid)
     fields = read_fields(f"/proc/{pid}/status")

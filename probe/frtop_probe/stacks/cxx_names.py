@@ -18,8 +18,7 @@ _OPERATORS: Final = ("operator()", "operator->", "operator<<", "operator>>", "op
 def short_name(name: str) -> str:
     """`gloo::ring` of `gloo::(anonymous namespace)::ring(std::function<void (int)>) [clone .x]`.
 
-    Arguments of templates and parameters of functions go; a name that does not have matching
-    brackets is only cut.
+    Drops template arguments and function parameters; only cuts a name whose brackets do not match.
     """
     text = name[:4096].replace(f"{_ANONYMOUS}::", "").partition(" [clone")[0].partition("@")[0]
     saved: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Takes stacks with frames of C and C++, for which the process stands still.
+"""Takes stacks with frames of C and C++; the process stands still meanwhile.
 
 py-spy shows the threads that Python knows. pystack, if installed, is quicker and shows all threads,
-so also the one in which an op runs; docs/unprepared.md has the figures. Both are debuggers: frtop
+including the one that runs an op; docs/unprepared.md has the figures. Both are debuggers: frtop
 uses them only when a person asks for it.
 """
 
@@ -22,14 +22,14 @@ from frtop_probe.stacks import pystack_output, stacks
 from frtop_probe.stacks.cxx_names import short_name
 
 MAX_STOP_S: Final = 5.0
-"""The process may stand still for this long; then frtop kills the tool."""
+"""The process may stand still for this long, in seconds; then frtop kills the tool."""
 DEADLINE_S: Final = 10.0
-"""The same for the tool as a whole: it also reads symbols before it attaches."""
+"""Seconds for the whole run of the tool, which reads symbols before it attaches."""
 _POLL_S: Final = 0.005
 _RELEASE_S: Final = 2.0
 _SETTLE_S: Final = 0.5
 _D_LOOKS: Final = 5
-"""Looks at threads in state D, 20 ms apart: after them, a page fault from a disk is over."""
+"""Looks at threads in state D, 20 ms apart: by then, a page fault from a disk is over."""
 
 
 _IN_A_CONTAINER: Final = (
@@ -37,7 +37,7 @@ _IN_A_CONTAINER: Final = (
     " threads from here, so it was not stopped; ask within it: `--ssh NAME --via 'docker exec -i"
     " {{host}} sh'`"
 )
-"""They look for threads by the ids that Python has, which are those inside the container."""
+"""The tools search by the thread ids that Python knows, which are those inside the container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Tool:
 
     @property
     def sends_stops(self) -> bool:
-        """Whether it attaches with a SIGSTOP; py-spy does not, from 0.4.0 at least."""
+        """Whether it attaches with a SIGSTOP; py-spy 0.4.0 and later does not."""
         return self.name == "pystack"
 
     def command(self, pid: int) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class NativeStacks:
 
 
 def find_tool() -> Tool | None:
-    """The quicker of the installed tools: pystack, else py-spy."""
+    """The quickest installed tool: pystack, else py-spy."""
     for name in ("pystack", "py-spy"):
         path = tool_process.find(name)
         if path and _may_run(path):
@@ -91,8 +91,8 @@ def _may_run(path: str) -> bool:
 async def take(pid: int, tool: Tool | None = None) -> NativeStacks:
     """Takes the native stacks of one process, or says why not.
 
-    The process runs on afterwards, whatever happened to the tool. One that is stopped or traced
-    already is left alone.
+    The process runs on afterwards, whatever happens to the tool. A process that is already stopped
+    or traced is left alone.
     """
     refusal = await _why_not_attach(pid)
     if refusal is not None:
@@ -103,12 +103,12 @@ async def take(pid: int, tool: Tool | None = None) -> NativeStacks:
         return NativeStacks(wire.StackDump(pid, error="missing", help=text))
     running = {task.tid for task in tracing.read_tasks(pid) if task.state == "R"}
     try:
-        # A tool that sends stops is safer left alone: its SIGSTOP may outlive it.
+        # Do not kill a tool that sends stops: its SIGSTOP may outlive it.
         child = await tool_process.start(*tool.command(pid), dies_with_us=not tool.sends_stops)
     except OSError as error:
         text = f"{tool.path} cannot be run: {error.strerror}"
         return NativeStacks(wire.StackDump(pid, error="failed", help=text))
-    # The process waits for it, and runs at a higher priority than the agent.
+    # The process waits for the tool, so the tool must not run at the agent's low priority.
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, child.pid, os.getpriority(os.PRIO_PROCESS, pid))
     watch = _Watch(pid, child.pid)
@@ -120,10 +120,10 @@ async def take(pid: int, tool: Tool | None = None) -> NativeStacks:
     finally:
         killed = child.returncode is None
         if killed:
-            watch.look_closely()  # the last look before the kill decides whose stop is left
+            watch.look_closely()  # the last look before the kill shows who sent a stop
         reading.cancel()
         await tool_process.end(child)
-        # Shielded: an agent that ends must not leave the process stopped.
+        # Shielded: the agent must not end and leave the process stopped.
         died = killed or (child.returncode or 0) < 0
         note = await asyncio.shield(_release(pid, watch, tool, died=died))
     if overdue:
@@ -145,14 +145,14 @@ async def _why_not_attach(pid: int) -> wire.StackDump | None:
 
 
 async def _why_held(pid: int) -> wire.StackDump | None:
-    """Why a process could not run on, or would hold up the tool; None for neither."""
+    """Why a process could not run on, or would hold up the tool; None if neither is so."""
     tasks = tracing.read_tasks(pid)
     if tracer := next((task.tracer for task in tasks if task.tracer), 0):
         text = f"process {tracer} (a debugger?) traces process {pid}: end it there, then ask again"
         return wire.StackDump(pid, error="stopped", help=text)
     if any(task.state in "Tt" for task in tasks):
         text = (
-            f"process {pid} is stopped, and was left so: its stacks without native frames are "
+            f"process {pid} was stopped, and stays so: its stacks without native frames are "
             f"read without touching it; `kill -CONT {pid}` resumes it"
         )
         return wire.StackDump(pid, error="stopped", help=text)
@@ -174,7 +174,7 @@ async def _why_held(pid: int) -> wire.StackDump | None:
 
 @dataclass(slots=True)
 class _Watch:
-    """Measures from outside how long a process is traced, and whether anybody else stops it."""
+    """Measures from outside how long a process is traced; notices if anybody else stops it."""
 
     pid: int
     tool: int  # its pid
@@ -186,11 +186,11 @@ class _Watch:
 
     @property
     def at_most_ns(self) -> int:
-        """How long it was held at most, by a tool that held it: perhaps between two looks."""
+        """The longest that the tool may have held it, including the time between two looks."""
         return self.stopped_ns or self._longest_ns
 
     async def until(self, done: asyncio.Future[tuple[bytes, bytes]]) -> str:
-        """Returns "" when `done` is, else which limit was reached."""
+        """Returns "" once `done` is done, else which limit was reached."""
         begin = time.monotonic()
         while not done.done():
             await asyncio.wait((done,), timeout=_POLL_S)
@@ -202,7 +202,7 @@ class _Watch:
         return ""
 
     def look(self) -> None:
-        """Takes one look at the main thread; the time before it counts if either end is traced."""
+        """Looks at the main thread; counts the time since the last look if either saw a tracer."""
         main = tracing.read_main(self.pid)
         now_ns = time.monotonic_ns()
         traced = main is not None and not main.runs
@@ -213,18 +213,18 @@ class _Watch:
         self._note_foreign(() if main is None else (main,))
 
     def look_closely(self) -> None:
-        """Takes a look at all threads."""
+        """Looks at all threads."""
         self.look()
         self._note_foreign(tracing.read_tasks(self.pid))
 
     def _note_foreign(self, tasks: tuple[tracing.Task, ...]) -> None:
-        """A stop is somebody else's if the tool lives: one of its own appears as it dies."""
+        """Notes a stop as another's if the tool lives: the tool's own appears only as it dies."""
         if tracing.stopped_by_others(tasks) and not tracing.is_ending(self.tool):
             self.foreign = True
 
 
 async def _release(pid: int, watch: _Watch, tool: Tool, *, died: bool) -> str:
-    """Waits until the process runs again; ends a stop that a tool which `died` has left."""
+    """Waits until the process runs again; ends a stop that the tool left if it `died`."""
     left_stop = died and tool.sends_stops
     resumed = False
     begin = time.monotonic()
@@ -232,7 +232,7 @@ async def _release(pid: int, watch: _Watch, tool: Tool, *, died: bool) -> str:
         watch.look()
         tasks = tracing.read_tasks(pid)
         waited_s = time.monotonic() - begin
-        # A thread in state R may have taken a SIGSTOP, or be about to, and then stops for it.
+        # A thread in state R may have received a SIGSTOP, or soon will, and then stops.
         may_stop_s = _RELEASE_S if watch.foreign else _SETTLE_S if left_stop else 0.0
         settled = waited_s >= may_stop_s or all(task.state != "R" for task in tasks)
         if settled and all(task.runs and not (left_stop and task.own_stop) for task in tasks):
@@ -243,10 +243,10 @@ async def _release(pid: int, watch: _Watch, tool: Tool, *, died: bool) -> str:
             resumed = tracing.resume_ours(pid) or resumed
         await asyncio.sleep(_POLL_S)
     if tracer := next((task.tracer for task in tasks if task.tracer), 0):
-        return f"process {tracer} holds process {pid} now: it runs on when that one has ended"
+        return f"process {tracer} holds process {pid} now: it runs on once {tracer} has ended"
     if watch.foreign or not tool.sends_stops:
-        return f"process {pid} was stopped by somebody else meanwhile, and was left so"
-    return f"process {pid} is stopped, by whom is not known: `kill -CONT {pid}` resumes it"
+        return f"process {pid} was stopped by somebody else meanwhile, and stays so"
+    return f"process {pid} is stopped, and nothing shows by whom: `kill -CONT {pid}` resumes it"
 
 
 def _result(
@@ -270,7 +270,7 @@ def _result(
 
 
 def _with_libraries(thread: wire.ThreadStack) -> wire.ThreadStack:
-    """Marks the native frames of py-spy: only they have a module, which is their library."""
+    """Marks py-spy's native frames: only these have a module, which is their library."""
     return msgspec.structs.replace(
         thread,
         frames=tuple(
@@ -283,7 +283,7 @@ def _with_libraries(thread: wire.ThreadStack) -> wire.ThreadStack:
 
 
 def _with_states(pid: int, dump: wire.StackDump, running: set[int]) -> wire.StackDump:
-    """Threads as they were before they were stopped, the main thread first, with Python's name."""
+    """Threads in their states before the stop, main thread first, with Python's names."""
     threads = (
         msgspec.structs.replace(
             thread,

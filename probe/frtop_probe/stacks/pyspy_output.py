@@ -10,14 +10,14 @@ _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Variable(msgspec.Struct):
-    """A local variable; `--locals` adds these."""
+    """A local variable; only in output of `--locals`."""
 
     name: str
     repr: str | None = None
 
 
 class CallFrame(msgspec.Struct):
-    """A frame. With `--native`, frames of C have their library as `module`."""
+    """A frame. With `--native`, C frames have their library as `module`."""
 
     name: str
     filename: str = ""
@@ -45,6 +45,6 @@ def decode(data: bytes) -> list[Thread]:
     """Decodes the threads of a process.
 
     Raises:
-        msgspec.DecodeError: It is no such output.
+        msgspec.DecodeError: `data` is not such output.
     """
     return _threads.decode(data)

@@ -1,4 +1,4 @@
-"""Parses the output of `pystack remote --native-all --no-color`, its only format."""
+"""Parses the output of `pystack remote --native-all --no-color`; pystack has no other format."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class NotPystackError(ValueError):
 def parse(text: str) -> tuple[wire.ThreadStack, ...]:
     """Parses threads with their frames, innermost first; skips lines of source code.
 
-    Names of threads are the kernel's. If pystack could not merge a native stack with its Python
-    frames, the thread has only the latter.
+    Thread names are the kernel's. If pystack could not merge a native stack with its Python frames,
+    the thread has only the Python frames.
 
     Raises:
-        NotPystackError: The text has no thread, and is not empty.
+        NotPystackError: The text is not empty but has no thread.
     """
     heads: list[re.Match[str]] = []
     stacks: list[deque[wire.TraceFrame]] = []

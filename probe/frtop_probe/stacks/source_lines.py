@@ -1,7 +1,7 @@
 """Reads source lines in a daemon thread, which a hung file system may block.
 
-Training scripts often lie on the very file system that hangs. So a caller waits only briefly, and
-the next snapshot has the late lines. A path names the file that the process sees.
+Training scripts are often on the very file system that hangs. So a caller waits only briefly, and
+late lines go into the next snapshot. Paths are as the process sees them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TRIED: Final = re.compile(r"(?:el)?if ([A-Za-z_][\w.]*)\.acquire\(")
 _RELEASED: Final = re.compile(r"([A-Za-z_][\w.]*)\.release\(")
 _QUOTES: Final = re.compile("'''|\"\"\"")
 CHECK_S: Final = 5.0
-"""Age at which a cached file is checked for changes."""
+"""Age in seconds at which a cached file is checked for changes."""
 _OURS: Final = ProcessRoot()
 _Place = tuple[ProcessRoot, str]
 
@@ -41,7 +41,7 @@ class SourceLines:
         self._reading: asyncio.Future[None] | None = None
 
     async def read(self, files: Iterable[str], seconds: float, root: ProcessRoot = _OURS) -> None:
-        """Reads the files that are unknown, or were checked some time ago.
+        """Reads the files that are unknown or were last checked some time ago.
 
         Returns after `seconds` at the latest; the thread goes on reading. Reads nothing
         when the system allows no more threads.
@@ -54,7 +54,7 @@ class SourceLines:
             await asyncio.wait({self._reading})
         if not wanted:
             return
-        with suppress(RuntimeError):  # no thread: the stacks are worth more than their lines
+        with suppress(RuntimeError):  # no thread: stacks without source lines are better than none
             self._reading = daemon_thread.run(partial(self._work, wanted), "frtop source lines")
             await asyncio.wait({self._reading})
 
@@ -74,10 +74,10 @@ class SourceLines:
         return known.lines[number - 1].strip()[:MAX_LINE]
 
     def blocks(self, file: str, number: int, root: ProcessRoot = _OURS) -> tuple[str, ...]:
-        """A line and the headers of the blocks around it up to its function, innermost first.
+        """A line, then the headers of the blocks around it up to its function, innermost first.
 
-        They include each line that takes a lock, `lock.acquire()`, if every way to the line passes
-        it and none passes a release. It goes by indentation alone; () while the line is unknown.
+        They include `lock.acquire()` lines if every path to the line passes them and no path passes
+        a release. This uses indentation alone; () while the line is unknown.
         """
         with self._lock:
             known = self._files.get((root, file))
@@ -104,11 +104,11 @@ class SourceLines:
             if not depth or bare.startswith(_FUNCTIONS):
                 break
             if bare.startswith(_LOOPS):
-                released.update(_released_in(known.lines, place))  # in the turn before
+                released.update(_released_in(known.lines, place))  # in the previous iteration
         return tuple(found)
 
     def _work(self, files: list[_Place]) -> None:
-        """Runs in the thread. A file is there as soon as it is read: the next one may hang."""
+        """Runs in the thread. Stores each file as soon as it is read: the next one may hang."""
         for file in files:
             with self._lock:
                 known = self._files.get(file)
@@ -125,7 +125,7 @@ def _indent(text: str) -> int:
 
 
 def _released_in(lines: tuple[str, ...], header: int) -> set[str]:
-    """The locks that the block below a header gives back."""
+    """The locks that the block below a header releases."""
     found: set[str] = set()
     for text in lines[header + 1 :]:
         if text.strip() and _indent(text) <= _indent(lines[header]):

@@ -1,7 +1,7 @@
 """Call stacks of a Python process, taken by py-spy with a deadline.
 
-py-spy never stops the target (`--nonblocking`): a torch process has hundreds of threads, and
-a job that is only slow must not be disturbed.
+py-spy never stops the target (`--nonblocking`): a torch process has hundreds of threads, and a slow
+job must not be slowed further.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_VARIABLES: Final = 32
 _OF_TORCH: Final = re.compile(r"/torch/distributed/(distributed_c10d|c10d_logger)\.py$")
 _OF_RPC: Final = re.compile(r"/torch/distributed/rpc/api\.py$")
 _RPC_NAMES: Final = frozenset({"to", "self_name"})
-"""Names of workers. The arguments of a call are the user's."""
+"""Variables with names of workers. A call's arguments are the user's data."""
 _GROUP: Final = re.compile(r"<(?:[\w.]+\.)?ProcessGroup at 0x([0-9a-f]{1,16})>")
 _REFUSED: Final = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
 _GONE: Final = ("no such process", "os error 3)", "process not found")
@@ -44,9 +44,9 @@ def parse_dump(
 ) -> tuple[wire.ThreadStack, ...]:
     """Parses the output of `py-spy dump --json`, the main thread first.
 
-    It keeps only local variables that hold no data of the user: in frames of torch.distributed the
-    roots, peers and groups, in frames of RPC the names of workers. `groups` are the names of
-    process groups by the address of their Python objects.
+    It keeps only local variables that hold no user data: in frames of torch.distributed the roots,
+    peers and groups, in frames of RPC the names of workers. `groups` has the names of process
+    groups, by the address of their Python objects.
 
     Before Python 3.11, threads do not store their native ids, so a non-blocking dump has none (and
     marks all threads active); the main thread's is `pid`. py-spy lists the newest thread first, so
@@ -122,9 +122,9 @@ def drop_missing_threads(
 def as_numbered_here(
     pid: int, threads: tuple[wire.ThreadStack, ...]
 ) -> tuple[wire.ThreadStack, ...]:
-    """Threads of a process in another pid namespace, with their ids and states here.
+    """Gives threads of a process in another pid namespace their ids and states as seen from here.
 
-    py-spy finds none of them under the ids that the process has for them, and calls all active.
+    py-spy cannot find them by the ids that the process sees, and calls them all active.
     """
     ids = processes.own_thread_ids(pid)
     if not any(thread.tid in ids for thread in threads):
@@ -144,10 +144,10 @@ async def dump(
     source: SourceLines | None = None,
     groups: Mapping[int, str] | None = None,
 ) -> wire.StackDump:
-    """Dumps the stacks of one process; the result says why there are none.
+    """Dumps the stacks of one process; if there are none, the result says why.
 
-    With `groups` (see `parse_dump`) it has local variables of torch's own frames, with `source` the
-    text of lines and which threads wait for which (`thread_waits`).
+    With `groups` (see `parse_dump`) it has local variables of torch's own frames; with `source`, it
+    has source lines and which threads wait for which (`thread_waits`).
     """
     if processes.read_stat(pid) is None:
         return gone(pid)
@@ -161,7 +161,7 @@ async def dump(
     try:
         child = await tool_process.start(
             spy, "dump", "--json", "--nonblocking", "--locals", "--pid", str(pid),
-            dies_with_us=child_process.AS_USER in os.environ,  # whose user might stop it
+            dies_with_us=child_process.AS_USER in os.environ,  # that user could stop the tool
         )  # fmt: skip
     except OSError as error:
         return wire.StackDump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
@@ -201,7 +201,7 @@ def _result(
 def _with_waits(
     pid: int, threads: tuple[wire.ThreadStack, ...], output: bytes, source: SourceLines
 ) -> tuple[wire.ThreadStack, ...]:
-    """The threads with what they wait for; `output` is the dump that they are from."""
+    """Adds to the threads what they wait for; `output` is the dump that they come from."""
     root = ProcessRoot.of(pid)
     known = {thread.ident for thread in threads}
     steps = {

@@ -1,8 +1,8 @@
 """Finds which threads of a process wait for which others, from a dump of their stacks.
 
-Python does not record who holds a lock, nor who works on a future. But the object that a thread
-waits for is a local variable of the library's frames, and other threads have the same object in
-theirs: its address identifies them. Only the result leaves this module, not the program's
+Python does not record who holds a lock or who works on a future. But the object that a thread waits
+for is a local variable in the library's frames, and the threads that it waits for have the same
+object in theirs: the address identifies them. Only the result leaves this module, not the program's
 variables.
 """
 
@@ -22,9 +22,9 @@ _LIBRARY: Final = re.compile(
     r"/(?:threading|queue|concurrent/futures/(?:_base|thread|process)"
     r"|multiprocessing/(?:queues|pool|connection|synchronize|process|popen_\w+))\.py$"
 )
-"""Where threads wait for others. A wait in C code has no frame there: a lock, `SimpleQueue`."""
+"""Files in which threads wait for others. Waits in C have no frame: a lock, `SimpleQueue`."""
 _KINDS: Final = (
-    # By the file and the function, the outermost one first that belongs to the wait.
+    # By file and function; of the frames that belong to a wait, the outermost comes first.
     (r"/multiprocessing/pool\.py$", r"get|wait|next|join|map|starmap|apply", "pool"),
     (r"/multiprocessing/queues\.py$", r"get", "child's queue"),
     (r"/multiprocessing/queues\.py$", r"put", "child's full queue"),
@@ -46,9 +46,9 @@ _TAKEN: Final = re.compile(r"^(?:(?:el)?if )?([A-Za-z_][\w.]*)\.acquire\(")
 _ACQUIRE: Final = re.compile(r"\b([A-Za-z_][\w.]*)\.acquire\(")
 _CONDITION: Final = re.compile(r"\b([A-Za-z_][\w.]*)\.wait(?:_for)?\(")
 _MOST: Final = 8
-"""Most threads that a wait names."""
+"""Most threads that one wait lists."""
 Blocks = Callable[[str, int], Sequence[str]]
-"""The text of a line of a file, and of the headers of the blocks around it, the innermost first."""
+"""Returns the text of a file's line and the headers of the blocks around it, innermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class AtFrame:
     def of(
         cls, file: str, function: str, line: int, variables: Sequence[tuple[str, str]]
     ) -> AtFrame:
-        """A frame with its variables as py-spy writes them: `<Queue at 0x7fba538d5690>`."""
+        """Makes a frame of variables as py-spy writes them: `<Queue at 0x7fba538d5690>`."""
         found = ((name, _ADDRESS.search(text)) for name, text in variables)
         addresses = {name: int(at[1], 16) for name, at in found if at is not None}
         return cls(file, function.rpartition(".")[2], line, addresses)
@@ -74,7 +74,7 @@ class AtFrame:
 class _Waiting:
     """A thread at a wait: its kind, and the object or the name of the lock that it waits for.
 
-    A lock that is `counted` is a semaphore: who acquires it may be its consumer, and owe nothing.
+    A `counted` lock is a semaphore: who acquires it may be a consumer and never release it.
     """
 
     kind: str
@@ -125,7 +125,7 @@ def _kind(step: AtFrame) -> str:
 
 
 def _is_idle_worker(steps: Sequence[AtFrame]) -> bool:
-    """Whether it is a thread of an executor that waits for work."""
+    """Whether it is an executor's thread that waits for work."""
     return steps[0].function == "_worker" and _WORKER.search(steps[0].file) is not None
 
 
@@ -137,7 +137,7 @@ def _resolved(
     blocks: Blocks,
 ) -> wire.ThreadWait:
     if wait.kind == "lock":
-        # It may be the thread itself: a lock is no RLock.
+        # It may be the thread itself: unlike an RLock, a lock blocks its own holder.
         found = [other for other, steps in threads.items() if _holds(steps, wait, blocks)]
         return wire.ThreadWait(wait.kind, tuple(found[:_MOST]))
     others = {other: steps for other, steps in threads.items() if other != ident}
@@ -155,14 +155,14 @@ def _resolved(
 
 
 def _thread_object(steps: Sequence[AtFrame]) -> int:
-    """The address of the thread's own object, which its outermost frames have; 0 if unknown."""
+    """The address of the thread's own object, from its outermost frames; 0 if unknown."""
     outer = steps[-1]
     is_own = _THREADING.search(outer.file) and outer.function == "_bootstrap"
     return outer.addresses.get("self", 0) if is_own else 0
 
 
 def _runs_item(steps: Sequence[AtFrame]) -> bool:
-    """Whether it is a thread of an executor that has work."""
+    """Whether it is an executor's thread that has work."""
     return any(_WORKER.search(step.file) and step.function == "run" for step in steps)
 
 
@@ -171,20 +171,20 @@ def _has(steps: Sequence[AtFrame], address: int) -> bool:
 
 
 def _lock_at(step: AtFrame | None, blocks: Blocks) -> str:
-    """The name of the lock that a line takes, as the source has it; "" if it takes none."""
+    """The name of the lock that a line takes, as in the source; "" if it takes none."""
     text = next(iter(blocks(step.file, step.line)), "") if step is not None else ""
     found = _WITH.match(text) or _ACQUIRE.search(text)
     return found[1] if found else ""
 
 
 def _holds(steps: Sequence[AtFrame], wait: _Waiting, blocks: Blocks) -> bool:
-    """Whether a frame is inside of `with` of the same lock, or after a line that acquires it."""
+    """Whether a frame is inside a `with` of the same lock, or after a line that acquires it."""
     assert wait.at is not None
     given_back = _given_back(steps, blocks)
     for step in steps:
         if given_back == wait.lock or not _may_share(step, wait.at, wait.lock):
             continue
-        # At the line itself a thread is only about to take it.
+        # On that line itself a thread is only about to take the lock.
         headers = blocks(step.file, step.line)[1:]
         patterns = (_WITH,) if wait.counted else (_WITH, _TAKEN)
         found = (pattern.match(text) for text in headers for pattern in patterns)
@@ -194,7 +194,7 @@ def _holds(steps: Sequence[AtFrame], wait: _Waiting, blocks: Blocks) -> bool:
 
 
 def _given_back(steps: Sequence[AtFrame], blocks: Blocks) -> str:
-    """The name of the condition that a thread waits in: it has released the condition's lock."""
+    """The name of the condition that a thread waits on: it has released the condition's lock."""
     inner = [step for step in steps if not _LIBRARY.search(step.file)]
     text = next(iter(blocks(inner[0].file, inner[0].line)), "") if inner else ""
     found = _CONDITION.search(text)

@@ -12,7 +12,7 @@ from frtop_probe import wire
 from frtop_probe.wire.statistics import OCTAVE
 
 MAX_CALLS: Final = 512
-"""Most rows of one rank. With varying sizes, a line has one for each octave."""
+"""Most rows of one rank. A line whose sizes vary has one row per octave."""
 MAX_MODULES: Final = 4096
 """Most rows of one rank by issuer and kind."""
 MOST: Final = 2**62
@@ -32,18 +32,18 @@ class CallKey(NamedTuple):
 
 
 OTHERS: Final = CallKey("", 0, 0, 0, False, False)
-"""The row of ops for which no other row is left."""
+"""The row of all ops for which there is no room in another row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpClass:
-    """What many ops share. Compared by identity, because ops are sorted by it.
+    """What many ops share. Compares by identity, because ops are sorted by it.
 
     Attributes:
-        call: row of a `RankCalls`.
+        call: row in a `RankCalls`.
         size: bytes of an op.
-        exact, late: what its end says.
-        sync: the call does not return before the op is over.
+        exact, late: how well its end is known.
+        sync: the call returns only after the op is over.
         module: issuer, by a `SiteTable`, and kind.
     """
 
@@ -58,10 +58,10 @@ class OpClass:
 
 
 class OpFields(NamedTuple):
-    """Ops of one rank in the order of their issue, field by field.
+    """Ops of one rank in order of issue, field by field.
 
     `took` is how long an op took in ns: 0 while it is pending, negative if it failed. `waited` is
-    how long the issuing thread waited for it before its end, 0 where no wait was seen.
+    how many ns the issuing thread waited for it before its end, 0 if no wait was seen.
     """
 
     classes: Sequence[OpClass]
@@ -73,7 +73,7 @@ class OpFields(NamedTuple):
 
 
 class SiteTable:
-    """Lines and issuers of a response, which are sent once; indices begin at 1."""
+    """Lines and issuers of a response: each is sent once. Indices begin at 1."""
 
     def __init__(self) -> None:
         self.places: dict[wire.Site, int] = {}
@@ -83,7 +83,7 @@ class SiteTable:
         return 0 if site is None else self.places.setdefault(site, len(self.places) + 1)
 
     def module(self, issuer: wire.Issuer | None, kind: str) -> tuple[int, str] | None:
-        """Returns the row of an op by module; None where modules are not recorded."""
+        """Returns an op's row among those by module; None if modules are not recorded."""
         if issuer is None:
             return None
         return self.issuers.setdefault(issuer, len(self.issuers) + 1), kind
@@ -97,7 +97,7 @@ class RankCalls:
         self._sums: dict[int, _Sums] = {}
         self._modules: dict[tuple[int, str], list[int]] = {}
         self.modules_left_out = 0
-        """Ops of modules for which there is no row."""
+        """Number of ops whose modules have no row."""
 
     def place(self, key: CallKey) -> int:
         """Returns the row of a key, from 1 on."""
@@ -143,10 +143,10 @@ class RankCalls:
         )
 
     def rows(self, wanted: Sequence[int] = ()) -> tuple[tuple[wire.CallStatistics, ...], list[int]]:
-        """Returns rows with ops, and those whose key is wanted.
+        """Returns the rows that have ops or are wanted.
 
         Returns:
-            The rows, and by former place their place among these, from 1 on; 0 for none.
+            The rows, and for each former place its new place, from 1 on; 0 for none.
         """
         used = self._sums.keys() | set(wanted)
         rows, places = [], [0] * (len(self.places) + 1)
@@ -227,7 +227,7 @@ def histogram(durations: Iterable[int]) -> Counter[int]:
 def quantile(buckets: Mapping[int, int], share: float, most_ns: int) -> int | None:
     """Returns the quantile in ns for a share from 0 to 1; None for an empty histogram.
 
-    `most_ns` is the longest duration, which is known exactly.
+    `most_ns` is the exact longest duration.
     """
     total = sum(buckets.values())
     if not total:

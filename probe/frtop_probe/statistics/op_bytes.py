@@ -1,8 +1,8 @@
-"""Computes how many bytes an op moves from its signature: its size in the sense of nccl-tests.
+"""Computes from an op's signature how many bytes it moves, as nccl-tests defines size.
 
-If an op splits or joins a buffer among ranks, that is the whole buffer of all ranks
-(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). So it is the same on all
-ranks, and bandwidths can be compared with those of nccl-tests.
+If an op splits a buffer among ranks or joins one, its size is the whole buffer of all ranks
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). So the size is the same on
+all ranks, and bandwidths can be compared with those of nccl-tests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WITHOUT_DATA: Final = ("barrier", "monitored_barrier")
 
 
 def op_bytes(signature: wire.Signature, members: int) -> int | None:
-    """Returns the bytes of an op in a group of `members` ranks (0: unknown); None if unknown."""
+    """Returns an op's bytes in a group of `members` ranks (0: unknown); None if not known."""
     kind = signature.kind
     if kind in WITHOUT_DATA:
         return 0
@@ -55,7 +55,7 @@ def tensor_bytes(specs: Iterable[wire.TensorSpec] | None) -> int | None:
 
 
 def _times(part: int | None, members: int) -> int | None:
-    """Returns the size of the buffer of all ranks, if each has a part of this size."""
+    """Returns the size of the whole buffer if each rank has a part of this size."""
     if part is None or not members:
         return part if not part else None
     return min(part * members, _MOST)
@@ -63,7 +63,7 @@ def _times(part: int | None, members: int) -> int | None:
 
 @lru_cache(maxsize=256)
 def _element_bytes(dtype: str) -> int | None:
-    """Returns the bytes of one element; None for unknown dtypes, or less than a byte."""
+    """Returns the bytes of one element; None if the dtype is unknown or smaller than a byte."""
     if dtype == "bool":
         return 1
     found = _BITS.match(dtype)

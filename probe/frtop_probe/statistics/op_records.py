@@ -1,4 +1,4 @@
-"""Converts ops of files and of torch's Flight Recorder to `OpFields`."""
+"""Converts ops from files and from torch's Flight Recorder to `OpFields`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def fields_of(
     sites: SiteTable,
     members: Callable[[int], int],
 ) -> OpFields:
-    """Returns ops in the order of their issue, without pseudo-ops and those of unknown time.
+    """Returns ops in order of issue, without pseudo-ops and ops whose time is unknown.
 
     Args:
         ops: in any order.
         table: gets a row for each kind of op.
         sites: gets their lines.
-        members: gives the number of ranks of a group, 0 if that is not known.
+        members: returns the number of ranks in a group, 0 if unknown.
     """
     classes: dict[_Kind, OpClass] = {}
     rows = []

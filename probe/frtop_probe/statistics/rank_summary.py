@@ -13,7 +13,7 @@ from frtop_probe.statistics.steps import StepSplitter
 
 
 class Window(NamedTuple):
-    """A time span in ns, and what is wanted of it."""
+    """A time span in ns, and which statistics are wanted."""
 
     since_ns: int
     until_ns: int
@@ -23,7 +23,7 @@ class Window(NamedTuple):
 
 
 class RankSummary:
-    """Takes the ops of one rank, oldest first, and makes its `wire.RankStatistics`."""
+    """Takes the ops of one rank, oldest first, and builds its `wire.RankStatistics`."""
 
     def __init__(self, window: Window, now_ns: int) -> None:
         """An op that has not ended is pending until `now_ns`."""
@@ -33,14 +33,14 @@ class RankSummary:
         self._sampler = Sampler(window.samples) if window.samples else None
 
     def add(self, ops: OpFields) -> None:
-        """Adds ops. Those from before the window matter only for its first step."""
+        """Adds ops. Ops from before the window matter only for its first step."""
         self.add_to_steps(ops)
         inside = within(ops, self.window.since_ns, self.window.until_ns)
         if inside.issued:
             self.add_inside(inside)
 
     def add_to_steps(self, ops: OpFields) -> None:
-        """Adds ops of any time, in the order of their issue."""
+        """Adds ops of any time, in order of issue."""
         if self.window.steps:
             self.splitter.add_ops(ops)
 
@@ -49,8 +49,8 @@ class RankSummary:
 
         Args:
             ops: at least one.
-            resolve: returns the class of the op at a place with line and size, if `ops` has classes
-                without them because `calls` were not requested.
+            resolve: returns the op's class with line and size, by its place; needed if the classes
+                in `ops` lack these because `calls` were not requested.
         """
         if self.window.calls:
             self.table.count(ops)

@@ -1,8 +1,8 @@
 """Samples ops of each group, so that all its ranks report the same ones.
 
-One op in `stride`, a power of two, is chosen by its number alone. Ranks with about as many ops use
-the same stride; otherwise both have the ops of the larger stride. The sample is not every n-th op:
-a program issues the same few ops in each step, so most of its lines would never be in the sample.
+One op in `stride`, a power of two, is chosen by its number alone. Ranks with similar numbers of ops
+use the same stride; if not, they still share the ops of the larger stride. The sample is not every
+n-th op: a program issues the same few ops in each step, so most lines would never be sampled.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MAX_SAMPLES: Final = 4096
 _WORD: Final = 2**32
 _PLACES: Final = 2**16 - 1
 _Sample = tuple[int, int, int, int, int]
-"""Number, issue time, duration as on the wire, bytes, row of the call."""
+"""Number, issue time, duration as in `wire.SampledOps`, bytes, row of the call."""
 
 
 @cache
 def _mixed() -> Sequence[int]:
-    """Returns pseudo-random values below 2**32 by the last 16 bits of a number.
+    """Returns pseudo-random values below 2**32, indexed by the last 16 bits of a number.
 
-    A look-up costs a quarter of the computation, and agents do it for every op.
+    Agents do this for every op; a look-up costs a quarter of the computation.
     """
     values = array("I")
     for number in range(_PLACES + 1):
@@ -79,11 +79,11 @@ class Sampler:
 
     @property
     def calls(self) -> list[int]:
-        """Returns the rows of the samples."""
+        """Returns the row of each sample."""
         return list({sample[4] for samples in self._samples.values() for sample in samples})
 
     def build(self, places: list[int]) -> tuple[wire.SampledOps, ...]:
-        """Returns the samples to send; `places` are the places of the rows that are sent."""
+        """Returns the samples to send; `places` gives each row's place among the sent rows."""
         found = []
         for group, samples in self._samples.items():
             if not samples:

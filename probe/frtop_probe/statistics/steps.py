@@ -1,8 +1,7 @@
 """Splits the training steps of a rank: data, communication, phases.
 
-A step lasts from the end of the previous one to its own end. The share of communication is known
-between two bounds: how long it certainly blocked the thread that steps, and how long any op was
-pending at all.
+A step lasts from the end of the previous one to its own end. Communication's share has two bounds:
+how long communication certainly blocked the thread that steps, and how long any op was pending.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class StepSplitter:
         self._spans[kind].append((begin_ns, end_ns))
 
     def add_ops(self, ops: OpFields) -> None:
-        """Adds ops in the order of their issue."""
+        """Adds ops in order of issue."""
         if not ops.issued:
             return
         now, joined = self._now, self._pending
@@ -71,7 +70,7 @@ class StepSplitter:
                 blocked[ops.thread[place]].append((end - waited, end))
 
     def build(self, since_ns: int, until_ns: int, most: int) -> wire.StepTimes | None:
-        """Returns the newest `most` steps that ended within the window; None without any."""
+        """Returns the newest `most` steps that ended within the window; None if there are none."""
         ends = sorted(self._ends, key=lambda end: end.at_ns)
         steps = [
             (before.at_ns, end)

@@ -2,15 +2,15 @@
 
 Messages are msgpack arrays, one per struct; msgspec checks their types while decoding. Every
 ZeroMQ message is one frame that begins with `PROTOCOL`; any other beginning is another
-protocol. One frame only, because libzmq aborts the process when a connection ends between two
+protocol. One frame only: libzmq aborts the process when a connection ends between two
 frames of a message that is being received (`!_more`, fq.cpp).
 
 Evolution: fields are only appended and have defaults; types never change; unknown trailing
 fields are ignored. So old screens read new agents, and new screens old agents. From
 the first release on, `tests/wire/messages.jsonl` keeps a message of each type.
 
-Times are `time.monotonic_ns()` of the sending host, ranks are global ranks. None in a field
-that could be known means unknown: neither equal to nor different from anything.
+Times are `time.monotonic_ns()` of the sending host, ranks are global ranks. None means
+unknown: neither equal to nor different from anything.
 """
 
 from frtop_probe.wire.codec import (

@@ -1,4 +1,4 @@
-"""Messages as bytes: encoding, and decoding that checks every type and bound."""
+"""Encodes and decodes messages; decoding checks every type and bound."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAX_MESSAGE: Final = 64 * 1024 * 1024
 
 MAX_ARRAYS: Final = 1_000_000
 MAX_VALUES: Final = 4_000_000
-"""Upper bounds on the objects of a message. Structs of two bytes take two hundred in memory: by
-size alone 64 MB could become 6 GB. The fullest answer of an agent has 200,000."""
+"""Upper bounds on the objects in a message. A struct of two bytes takes two hundred in memory: with
+only a bound on size, 64 MB could become 6 GB. An agent's fullest answer has 200,000 objects."""
 _ANY_BYTES: Final = 8 * 1024 * 1024
 """Bytes of a message that may be arbitrary data, such as those of a tensor."""
 _ARRAYS: Final = bytes((*range(0x90, 0xA0), 0xDC, 0xDD))
 _VALUES: Final = bytes((*range(0xA0, 0xC0), *range(0xC4, 0xD4), *range(0xD9, 0xDC)))
-"""First bytes in msgpack of an array; and of a text, or a number that needs more bytes."""
+"""First bytes in msgpack of an array; and of a text or a number of several bytes."""
 
 MAX_OF_RANK: Final = 8 * 1024 * 1024
 """Most bytes of an update about one rank: more than the largest ring can hold."""
@@ -34,7 +34,7 @@ Message = TypeVar("Message")
 
 
 class WireError(Exception):
-    """The data is no message of this protocol: too large, malformed, or of another type."""
+    """The data is not a message of this protocol: too large, malformed, or of another type."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -46,7 +46,7 @@ _boxes = msgspec.msgpack.Decoder(BlackBox)
 
 @cache
 def declared() -> tuple[type[Request], ...]:
-    """All requests, of the core and of the features that are there."""
+    """All requests of the core and of the existing features."""
     list(feature_folders.modules("messages"))
     return tuple(sorted(DECLARED, key=lambda kind: kind.__name__))
 
@@ -71,7 +71,7 @@ def encode(message: Update | Request | Response | BlackBox) -> bytes:
 
 
 def size_of_rank(part: RankUpdate | Identity) -> int:
-    """Returns how many bytes a part of a message about one rank takes.
+    """Returns how many bytes one rank's part of a message takes.
 
     Raises:
         WireError: it cannot be encoded, an operator would refuse it, or it is larger than
@@ -98,7 +98,7 @@ def to_frame(message: Update | Request | Response) -> bytes:
 def from_frame(frame: bytes) -> bytes:
     """Removes the protocol's prefix from a frame; raises `WireError` when it is missing."""
     if not frame.startswith(PROTOCOL):
-        raise WireError("no message of frtop")
+        raise WireError("not a message of frtop")
     return frame[len(PROTOCOL) :]
 
 
@@ -128,7 +128,7 @@ def decode_box(data: bytes) -> BlackBox:
 def _decode(decoder: msgspec.msgpack.Decoder[Message], data: bytes) -> Message:
     if len(data) > MAX_MESSAGE:
         raise WireError(f"message of {len(data)} bytes is larger than {MAX_MESSAGE}")
-    if len(data) > MAX_ARRAYS:  # each has a byte at least
+    if len(data) > MAX_ARRAYS:  # each has at least one byte
         data_of_any = min(len(data), _ANY_BYTES)
         arrays, values = _count(data, _ARRAYS), _count(data, _VALUES)
         if arrays > MAX_ARRAYS + data_of_any // 12 or values > MAX_VALUES + data_of_any // 4:
@@ -140,5 +140,5 @@ def _decode(decoder: msgspec.msgpack.Decoder[Message], data: bytes) -> Message:
 
 
 def _count(data: bytes, wanted: bytes) -> int:
-    """Returns how many of these bytes occur: no fewer than objects that begin with one."""
+    """Returns how often these bytes occur: at least as often as objects begin with one."""
     return len(data) - len(data.translate(None, wanted))

@@ -1,10 +1,10 @@
 """How a request is declared: once, by a class.
 
-The class has the fields of the request. Its class variables say what agent, rank and operator need
-to know: the type of its answer, whether it acts, whether the rank itself answers, how long that may
-take, whether it is sent again. Dispatch, rights, refusals, time-outs and retries follow from them.
-The name of the class is its name everywhere: on the wire, in the tables of handlers of a rank and
-of an agent, and where an operator asks (`source.do`). A feature declares its own in its `messages`.
+The class has the fields of the request. Its class variables say what agents, ranks and operators
+need to know: the type of the answer, whether the request acts, whether the rank itself answers, how
+long that may take, whether to retry. Dispatch, rights, refusals, time-outs and retries follow.
+The class name is the request's name everywhere: on the wire, in the handler tables of ranks and
+agents, and where an operator asks (`source.do`). A feature declares its own in its `messages`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Response(Struct, frozen=True, array_like=True, tag=True):
 
 
 class Error(Response, frozen=True, array_like=True, tag="refusal"):
-    """The agent will not, or cannot; `text` is a message for the user.
+    """The agent refuses or fails; `text` is a message for the user.
 
     `reason` is one of "" (unknown), "permission", "busy", "gone", "failed", "words" (malformed).
     """
@@ -33,19 +33,19 @@ class Error(Response, frozen=True, array_like=True, tag="refusal"):
 
 
 class Request(Struct, frozen=True, array_like=True, tag=True):
-    """Asks an agent for something of its host. `id` is set where it is sent."""
+    """Asks an agent for something on its host. The sender sets `id`."""
 
     answer: ClassVar[type[Response]]
-    """The only type of response that is accepted, beside an `Error`."""
+    """The only accepted type of response, besides `Error`."""
     acts: ClassVar[bool] = True
-    """It makes a rank work or stand still, or shows data: refused to those who may only read, and
-    written to the agent's log. Requests that only read say so."""
+    """It makes a rank work or stand still, or shows data: the agent logs it, and refuses it to
+    operators who may only read. Requests that only read set this to False."""
     once: ClassVar[bool] = False
-    """It may have been carried out although no answer came, so it is not retried automatically."""
+    """It may have taken effect even if no answer came, so it is not retried automatically."""
     timeout_s: ClassVar[float] = 8.0
-    """How long an operator waits. An agent gives a rank 2 s; the rest is for the network."""
+    """How many seconds an operator waits. An agent gives a rank 2 s; the network gets the rest."""
     at_once: ClassVar[int] = 4
-    """How many one operator has under way at a host: an agent refuses more than 4."""
+    """How many of these one operator may have open per host: an agent refuses more than 4."""
 
     id: Int = 0
 
@@ -56,31 +56,31 @@ class Request(Struct, frozen=True, array_like=True, tag=True):
 
 
 class RanksRequest(Request, frozen=True, array_like=True, tag=True):
-    """Asks about several ranks of the host, by the agent's keys."""
+    """Asks about several ranks of the host, by the agent's keys for them."""
 
     keys: tuple[Int, ...] = ()
 
 
 class RankRequest(Request, frozen=True, array_like=True, tag=True):
-    """Asks about one rank of the host, by the agent's key of it."""
+    """Asks about one rank of the host, by the agent's key for it."""
 
     in_rank: ClassVar[bool] = False
-    """The rank's recorder answers: the agent passes the request on, by the names of its fields."""
+    """The rank's recorder answers; the agent passes the request on, by field names."""
     needs_recorder: ClassVar[bool] = False
     """The agent answers, but only about a rank with a recorder."""
     most_ranks: ClassVar[int] = 4096
-    """How many are asked at a time, on all hosts together."""
+    """How many ranks an operator asks at a time, on all hosts together."""
     needs_life: ClassVar[bool] = False
     """A process that has ended cannot answer."""
     in_capture: ClassVar[bool] = False
-    """A capture has its answers from ranks that wait in an op."""
+    """Captures include the answers of ranks that wait in an op."""
     nothing: ClassVar[str] = ""
     """What a person reads if the rank has nothing to answer ("none")."""
 
     key: Int = 0
 
     def unanswered(self, host: str, error: str, text: str) -> Response:
-        """Makes an answer that only says why there is none."""
+        """Makes an answer that only says why nothing was answered."""
         said: dict[str, Any] = {"id": self.id, "host": host, "key": self.key, "at_ns": 0}
         said |= {"error": error, "help": text}
         names = self.answer.__struct_fields__
@@ -88,21 +88,21 @@ class RankRequest(Request, frozen=True, array_like=True, tag=True):
 
     @classmethod
     def for_capture(cls, key: int, *, devices: bool) -> RankRequest:  # noqa: ARG003
-        """Makes the request of a capture; with `devices`, on behalf of a person."""
+        """Makes a capture's request; with `devices`, on behalf of a person."""
         return cls(key=key)
 
 
 class PieceRequest(RankRequest, frozen=True, array_like=True, tag=True):
-    """Asks for `size` bytes from `offset` on of something that is too large for one answer."""
+    """Asks for `size` bytes, from `offset` on, of something too large for one answer."""
 
     offset: Int = 0
     size: Int = 0
 
 
 class Piece(Response, frozen=True, array_like=True, tag=True):
-    """Bytes from `offset` on, `size` of them: fewer than asked for at the end, which is at `total`.
+    """`size` bytes from `offset` on: fewer than requested at the end, which is at `total`.
 
-    `data` is one zlib stream if `packed`. `error` and `help` are as of any answer of a rank.
+    `data` is one zlib stream if `packed`. `error` and `help` are as in any answer of a rank.
     """
 
     key: Int
@@ -116,4 +116,4 @@ class Piece(Response, frozen=True, array_like=True, tag=True):
 
 
 DECLARED: Final[list[type[Request]]] = []
-"""All requests, in the order in which they were declared."""
+"""All requests, in order of declaration."""

@@ -1,4 +1,4 @@
-"""Figures of GPUs that ranks use, with their last samples; and all figures of a host over time."""
+"""Figures of the GPUs that ranks use, with recent samples; and a host's figures over time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from frtop_probe.wire.values import Int
 
 
 class GpuSample(Struct, frozen=True, array_like=True):
-    """A GPU at one time. None: its driver does not say, as with MIG.
+    """A GPU at one time. None: the driver does not say, for instance with MIG.
 
-    `utilization` is the percentage of time in which any kernel ran, `power_mw` in milliwatts,
-    `memory_used` in bytes, `throttle` has NVML's bits of why clocks are not higher.
+    `utilization` is the percentage of time in which any kernel ran, `power_mw` is in milliwatts,
+    `memory_used` in bytes; `throttle` has NVML's bits that say why clocks are not higher.
     """
 
     at_ns: Int
@@ -27,8 +27,8 @@ class GpuSample(Struct, frozen=True, array_like=True):
 class Gpu(Struct, frozen=True, array_like=True):
     """A GPU that a rank computes on; its figures are those of all processes on it.
 
-    `index` is that of nvidia-smi, which CUDA's may differ from. `idle_mw` is the lowest power that
-    the agent has seen of it while no kernel ran, None if it never saw that.
+    `index` is nvidia-smi's; CUDA's may differ. `idle_mw` is the lowest power that the agent has
+    seen while no kernel ran; None if it never saw that.
     """
 
     index: Int
@@ -37,33 +37,33 @@ class Gpu(Struct, frozen=True, array_like=True):
     power_limit_mw: Int | None = None
     memory_total: Int | None = None
     idle_mw: Int | None = None
-    processes: Int = 0  # that compute on it, the rank among them; 0: not known
-    mig: bool = False  # it is divided, and its figures are those of all parts
-    error: str = ""  # why there are no figures, such as that it is lost
+    processes: Int = 0  # that compute on it, including the rank; 0: unknown
+    mig: bool = False  # it is divided; its figures cover all parts
+    error: str = ""  # why there are no figures, such as a lost GPU
     samples: tuple[GpuSample, ...] = ()  # the last few, oldest first
-    max_sm_mhz: Int | None = None  # the highest clock it can have
-    xid: Int = 0  # of the last XID error since the agent listens, 0 for none
+    max_sm_mhz: Int | None = None  # its highest possible clock
+    xid: Int = 0  # the last XID error since the agent began to listen; 0: none
     xid_at_ns: Int = 0
 
 
 class Gauges(Struct, frozen=True, array_like=True):
-    """The devices that a rank uses. `note` says what is not known of them, and why."""
+    """The devices that a rank uses. `note` says what is unknown about them, and why."""
 
     gpus: tuple[Gpu, ...] = ()
     note: str = ""
 
 
 class GaugeSubject(Struct, frozen=True, array_like=True):
-    """What gauges are of, numbered by its agent.
+    """Something that has gauges; its agent numbers it.
 
-    `kind` is one of "host", "cgroup", "disk", "nic", "infiniband", "gpu", "rank". `keys` are those
-    of the ranks it serves, as far as that is known. `problem` is why there are no figures now.
+    `kind` is one of "host", "cgroup", "disk", "nic", "infiniband", "gpu", "rank". `keys` are the
+    keys of the ranks that use it, as far as known. `problem` is why there are no figures now.
     """
 
     id: Int
     kind: str
     name: str
-    detail: str = ""  # which device it is, where the name does not say
+    detail: str = ""  # which device it is, if the name does not say
     keys: tuple[Int, ...] = ()
     problem: str = ""
 
@@ -77,11 +77,11 @@ class GaugeSeries(Struct, frozen=True, array_like=True):
 
 
 class HostSample(Struct, frozen=True, array_like=True):
-    """The newest gauges of a host: in its full state all of them, else what has changed.
+    """The newest gauges of a host: all of them in its full state, else those that changed.
 
-    `values` are those of the series `ids`, None where one is not known now. A series is named
-    before its first value comes, or with it. `notes` are what this host does not offer; ("",): it
-    offers all.
+    `values` belong to the series `ids`; None if a value is unknown now. A series is named before
+    its first value or with it. `notes` say what this host does not offer; ("",): it offers
+    everything.
     """
 
     at_ns: Int
@@ -94,14 +94,14 @@ class HostSample(Struct, frozen=True, array_like=True):
 
 
 class GaugeColumn(Struct, frozen=True, array_like=True):
-    """The values of one series at the times of its history; -1: not known."""
+    """The values of one series at the times of its history; -1: unknown."""
 
     series: GaugeSeries
     values: HistoryColumn
 
 
 class GaugeHistory(Struct, frozen=True, array_like=True):
-    """Gauges of up to ten minutes. `times` has `points` values, and so has each column."""
+    """Gauges of up to ten minutes. `times` and each column have `points` values."""
 
     points: Int = 0
     times: HistoryColumn = HistoryColumn(0)

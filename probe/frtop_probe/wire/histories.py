@@ -10,13 +10,13 @@ from frtop_probe.wire.ops import Issuer, Signature, Site
 from frtop_probe.wire.values import Int
 
 UNTIMED: Final = 256
-"""Flag of a row: `took_ns` says that the op is over, and not how long it took."""
+"""Flag of a row: `took_ns` only says that the op is over, not how long it took."""
 
 
 class HistoryColumn(Struct, frozen=True, array_like=True):
-    """One field of consecutive rows: the `first` value, then differences from row to row.
+    """One field of consecutive rows: the `first` value, then the differences between rows.
 
-    Each has `width` bytes (1, 2, 4 or 8), little-endian and signed; 0: all values are equal.
+    Each difference has `width` bytes (1, 2, 4 or 8), little-endian, signed; 0: all values equal.
     """
 
     first: Int
@@ -25,13 +25,13 @@ class HistoryColumn(Struct, frozen=True, array_like=True):
 
 
 class HistoryColumns(Struct, frozen=True, array_like=True):
-    """The ops of a `History` by field. `sequence` has one difference less than there are ops.
+    """The ops of a `History` by field. `sequence` has one difference fewer than there are ops.
 
-    `signature`, `site` and `issuer` are indices into the history's tables from 1, 0 is none.
+    `signature`, `site` and `issuer` are indices into the history's tables, from 1; 0 is none.
 
-    `took_ns` is 0 while pending, and negative when the op failed after that time. `flags` are
-    those of a ring slot (`ring.layout.Flag`), and `UNTIMED`. For `waited_ns` before its end the
-    thread that issued it waited for it; 0: it did not, or nobody saw it.
+    `took_ns` is 0 while pending, and negative if the op failed after that time. `flags` are those
+    of a ring slot (`ring.layout.Flag`), plus `UNTIMED`. `waited_ns` is how long before its end the
+    issuing thread began to wait for it; 0: it did not wait, or no wait was seen.
     """
 
     sequence: HistoryColumn
@@ -50,11 +50,11 @@ class HistoryColumns(Struct, frozen=True, array_like=True):
 
 
 class Mark(Struct, frozen=True, array_like=True):
-    """Something that a rank did beside ops, from `begin_ns` to `end_ns` (equal: at that time).
+    """Something other than an op that a rank did, from `begin_ns` to `end_ns` (may be equal).
 
     `end_ns` is 0 while it lasts.
     `kind` is one of "step", which ends at `end_ns`, "fetch", "forward", "backward", "optimizer",
-    "note". `number` is that of the step; `samples` is what the job said of it, 0 for nothing.
+    "note". `number` is the step's; `samples` is what the job reported for it, 0 for nothing.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Mark(Struct, frozen=True, array_like=True):
 
 
 class History(Struct, frozen=True, array_like=True):
-    """All ops that a rank's ring still has, oldest first: by field in `columns`, None of none.
+    """All ops that a rank's ring still has, oldest first. `columns` is None if there are none.
 
     Signatures, sites and issuers are sent once.
     """
@@ -75,6 +75,6 @@ class History(Struct, frozen=True, array_like=True):
     sites: tuple[Site, ...] = ()
     columns: HistoryColumns | None = None
     lost: Int = 0  # ops in between that cannot be read
-    note: str = ""  # where the ops come from, and what is not known of them; "": a recorder's ring
-    marks: tuple[Mark, ...] = ()  # of the same time as the ops, oldest first
+    note: str = ""  # where ops come from, and what is unknown about them; "": a recorder's ring
+    marks: tuple[Mark, ...] = ()  # from the same time as the ops, oldest first
     issuers: tuple[Issuer, ...] = ()

@@ -1,4 +1,4 @@
-"""Ops of ranks, and the groups in which they are issued."""
+"""Ops of ranks, and their groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TensorSpec(Struct, frozen=True, array_like=True):
 class Signature(Struct, frozen=True, array_like=True):
     """What an op does, apart from when and where. `peer` and `root` are global ranks.
 
-    `members` is set only for calls that make groups: the ranks that must make the call (folded).
+    `members` is set only for calls that create groups: the ranks that must make the call (folded).
     """
 
     kind: str
@@ -43,14 +43,15 @@ class Site(Struct, frozen=True, array_like=True):
 
 
 class Issuer(Struct, frozen=True, array_like=True):
-    """What issued an op: a phase of training, and the module that ran, or for which it is.
+    """What issued an op: a phase of training, and the module that ran or that the op serves.
 
     `phase` is one of "forward", "backward", "optimizer", "recompute" (a forward again, inside a
-    backward), "outside" (none of these). `path` is that of the module below the outermost one that
-    was called, whose class is `root`; both "" where it is not known, only the path where it is that
-    one. Later models of one class are `Net #2`, one of several `Net #?`. `part` is less, or more,
-    than a module: "DDP bucket 2: layers.1 ... layers.4 (8 parameters)", "graph eval_with_key.3";
-    then `modules` are those in it, as far as they are known.
+    backward), "outside" (none of these). `path` is the module's path below the outermost called
+    module, whose class is `root`. Both are "" if the module is unknown; only the path is "" for
+    the outermost one. Later models of one class are `Net #2`; if it is not clear which, `Net #?`.
+    `part` is something smaller or larger than a module:
+    "DDP bucket 2: layers.1 ... layers.4 (8 parameters)", "graph eval_with_key.3";
+    then `modules` are the modules in it, as far as known.
     """
 
     phase: str
@@ -63,17 +64,16 @@ class Issuer(Struct, frozen=True, array_like=True):
 class Op(Struct, frozen=True, array_like=True):
     """One op of one rank. `group` is the rank's own id of the group (0: none).
 
-    `done_ns` is 0 while the op is pending, and negative when it failed at that time. `thread` is
-    the pthread ident, as in py-spy's dumps. `usual_ns` is the smoothed wait of the call site over
-    `usual_count` ops. `timeout_ms` 0 means the group's timeout. `started_ns` is when its device
-    was seen to work on it; 0: not seen, or not observed. Where it is not `dated`, it was issued
-    at `issued_ns` or before: that is when it was first seen. Where it is not `timed`, `done_ns`
-    says that it is over, and not when it ended; where it is `late`, that it ended by then.
-    `wait_ns` is when a thread began to wait for it, negative when the last wait ended; 0: nobody
-    has waited, or nobody saw it. Of an op that is over only a wait of the thread that issued it
-    counts. `on_device`: the call that issues it does not wait for it; once
-    that has returned, it is `enqueued`. Both are only told by a recorder. `message` numbers
-    a pending send or receive as `MessageCount` does.
+    `done_ns` is 0 while the op is pending, and negative if it failed at that time. `thread` is the
+    pthread ident, as in py-spy's dumps. `usual_ns` is the smoothed wait of the call site over
+    `usual_count` ops. `timeout_ms` 0 means the group's timeout. `started_ns` is when its device was
+    seen to work on it; 0: not seen, or not observed. If not `dated`, the op was first seen at
+    `issued_ns`, and issued then or earlier. If not `timed`, `done_ns` only says that it is over,
+    not when; if `late`, that it ended by then. `wait_ns` is when a thread began to wait for
+    the op, negative when the last wait ended; 0: no wait, or none was seen. For an op that is over,
+    only waits of the issuing thread count. `on_device`: the issuing call does not wait for the op;
+    once the call has returned, the op is `enqueued`. Only recorders report these two. `message`
+    numbers a pending send or receive as `MessageCount` does.
     """
 
     sequence: Int
@@ -111,9 +111,9 @@ class Group(Struct, frozen=True, array_like=True):
 
     `exact` says that ops were counted from the group's creation, so their numbers can be compared
     between ranks. `epoch` counts re-creations with the same name and members. A group is `gone`
-    when this rank has destroyed it; how far the rank came in it is still known then. `blind` is why
-    the recorder does not see what its device does with its ops (`recorder.device_front`); "" where
-    it sees that, or they run on no device. `error` is the backend's, "" for none.
+    once this rank has destroyed it; the rank's progress in it is still known then. `blind` is why
+    the recorder does not see what the device does with the ops (`recorder.device_front`); "" if it
+    sees that, or if they run on no device. `error` is the backend's, "" for none.
     """
 
     id: Int
@@ -133,10 +133,10 @@ class GroupProgress(Struct, frozen=True, array_like=True):
     """A rank's progress in a group: the number and time of its last op there.
 
     `last` is None while the group moves quickly, since it would be outdated at once. `enqueued` is
-    the number of the last collective that was handed to its device, `completed` of the last one
-    that the device was seen to complete, at `advanced_ns` or before; they are true while `watched`.
-    `as_of_ns` is when this was read from outside, if nobody could read it again for some seconds
-    (0: it is of now).
+    the number of the last collective handed to the device, `completed` of the last one that the
+    device was seen to complete, at `advanced_ns` or before; both are valid while `watched`.
+    `as_of_ns` is when this was read from outside, if it could not be read again for some seconds
+    (0: it is current).
     """
 
     group: Int
@@ -155,7 +155,7 @@ class MessageCount(Struct, frozen=True, array_like=True):
     """How many messages a rank has sent to a peer, or received from it, with one tag.
 
     A receive counts once it is posted. `peer` is None for receives from any source, `tag` is None
-    on a device, where all tags are counted together. `number` is that of the last one: 1 to 65,535
+    on a device, where all tags are counted together. `number` is the last message's: 1 to 65,535
     (`ring.layout.MESSAGES`), then from 1 again.
     """
 
@@ -166,9 +166,9 @@ class MessageCount(Struct, frozen=True, array_like=True):
 
 
 class Messages(Struct, frozen=True, array_like=True):
-    """What a rank has sent and received in a group, when it had issued `p2p` of both.
+    """What a rank has sent and received in a group after issuing `p2p` sends and receives.
 
-    What `counts` lacks never was, if they are `complete`.
+    If `complete`, anything missing in `counts` never happened.
     """
 
     group: Int

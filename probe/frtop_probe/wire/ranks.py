@@ -1,4 +1,4 @@
-"""A rank: which process of which job it is, and what its ring says about it."""
+"""A rank: its process, its job, and what its ring says about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from frtop_probe.wire.values import Int
 
 
 class Job(Struct, frozen=True, array_like=True):
-    """The identity of a job: two ranks with the same one belong together."""
+    """The identity of a job: ranks with the same identity belong together."""
 
     master_addr: str
     master_port: Int
@@ -20,7 +20,7 @@ class Job(Struct, frozen=True, array_like=True):
 
 
 class Identity(Struct, frozen=True, array_like=True):
-    """The process a ring belongs to. `rank` is -1 until the program has set it."""
+    """The process that a ring belongs to. `rank` is -1 until the program sets it."""
 
     pid: Int
     start_ticks: Int
@@ -34,16 +34,16 @@ class Identity(Struct, frozen=True, array_like=True):
     started_ns: Int = 0
     main_ident: Int = 0
     recorder_tid: Int = 0
-    record: str = ""  # folder for the black box, "" when the job is not recorded
+    record: str = ""  # folder for the black box; "" if the job is not recorded
     settings: tuple[tuple[str, str], ...] = ()  # of torch and transports, from the environment
-    prepared: bool = True  # False: it has no recorder, and is seen from outside only
-    c10d_readable: bool = True  # False: nor can c10d's state be read, so nothing tells its numbers
+    prepared: bool = True  # False: no recorder; it is seen only from outside
+    c10d_readable: bool = True  # False: nor is c10d's state readable: no op numbers
 
 
 class DataLoaderFetch(Struct, frozen=True, array_like=True):
     """The last DataLoader fetch; when `end_ns` < `begin_ns`, the rank is inside it now.
 
-    `worker` is the index of the worker waited for: -1 unknown, -2 the rank itself loads.
+    `worker` is the index of the awaited worker: -1: unknown, -2: the rank itself loads.
     """
 
     begin_ns: Int
@@ -54,7 +54,7 @@ class DataLoaderFetch(Struct, frozen=True, array_like=True):
 
 
 class RankStatus(Struct, frozen=True, array_like=True):
-    """The ring's cells that change all the time. `state` is a `ring.layout.State`."""
+    """The ring's cells that change constantly. `state` is a `ring.layout.State`."""
 
     state: Int
     heartbeat_ns: Int
@@ -68,7 +68,7 @@ class RankStatus(Struct, frozen=True, array_like=True):
 
 
 class ExitInfo(Struct, frozen=True, array_like=True):
-    """How a rank's process ended. Exit code and signal are both None when unknown.
+    """How a rank's process ended. Exit code and signal are both None if unknown.
 
     `clean` says that the recorder saw the interpreter exit normally.
     """
@@ -81,10 +81,10 @@ class ExitInfo(Struct, frozen=True, array_like=True):
 
 
 class TraceFrame(Struct, frozen=True, array_like=True):
-    """One frame; lists of them begin with the innermost. `source` is the line's text, if read.
+    """One frame; lists begin with the innermost. `source` is the line's text, if it was read.
 
-    `variables` are names and values as text, if the dump has them. A `native` frame is one of C or
-    C++: `file` is its library, `line` 0.
+    `variables` are names and values as text, if the dump has them. A `native` frame is C or C++:
+    `file` is its library, `line` is 0.
     """
 
     function: str
@@ -123,7 +123,7 @@ class BlockSums(Struct, frozen=True, array_like=True):
 
 
 class Transport(Struct, frozen=True, array_like=True):
-    """A transport past c10d that a rank has at hand, and what shows that. Its ops are not seen."""
+    """A transport past c10d that a rank has at hand, and its sign. frtop does not see its ops."""
 
     name: str
     sign: str = ""

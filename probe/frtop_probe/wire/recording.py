@@ -8,13 +8,13 @@ from frtop_probe.wire.declaration import RankRequest, Response
 from frtop_probe.wire.values import Int
 
 Setting = bool | dict[str, bool | Int | str | tuple[Int, ...]]
-"""A setting is on or off, or has fields that only its feature knows."""
+"""A setting is on or off, or has fields whose meaning only its feature knows."""
 
 
 class RecordedNow(Struct, frozen=True):
     """The settings of a rank, and how many ops and bytes its ring has.
 
-    The ring can get `longer_slots` ops, for `longer_bytes` more; 0: it cannot.
+    The ring can grow to `longer_slots` ops, for `longer_bytes` more; 0: it cannot grow.
     """
 
     settings: dict[str, Setting] = {}
@@ -25,7 +25,7 @@ class RecordedNow(Struct, frozen=True):
 
 
 class RecordingResponse(Response, frozen=True, array_like=True, tag=True):
-    """What a rank records after a `ChangeRecording`; `error` and `help` as of any answer of it."""
+    """What a rank records after `ChangeRecording`; `error` and `help` as in any answer of it."""
 
     host: str
     key: Int
@@ -35,13 +35,13 @@ class RecordingResponse(Response, frozen=True, array_like=True, tag=True):
 
 
 class ChangeRecording(RankRequest, frozen=True, array_like=True, tag=True):
-    """Changes settings of a rank (`RankFeature.settings`); what is not named stays as it is.
+    """Changes settings of a rank (`RankFeature.settings`); others stay as they are.
 
-    `note` is written into its ring, with the time. A ring that was made `longer` stays so.
+    The rank writes `note` into its ring, with the time. A ring once made `longer` stays longer.
     """
 
     answer = RecordingResponse
-    once = True  # a note that is sent again would be there twice
+    once = True  # a note sent again would appear twice
     in_rank = True
     nothing = "process {pid} has no process group yet, so there is nothing to record: later"
 

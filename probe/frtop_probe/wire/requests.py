@@ -1,4 +1,4 @@
-"""What operators ask of an agent, what it answers, and the black box that it saves."""
+"""What operators ask an agent, what it answers, and the black box that it saves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HistoryResponse(Response, frozen=True, array_like=True, tag="history"):
 class NativeStacksResponse(Response, frozen=True, array_like=True, tag="native"):
     """The native stacks of a rank as of `at_ns`, or why there are none.
 
-    `note` is what else the user must know: that the process was left stopped, for instance.
+    `note` is what else the user must know, for instance that the process is still stopped.
     """
 
     host: str
@@ -55,7 +55,7 @@ class SnapshotResponse(Response, frozen=True, array_like=True, tag="look"):
 
 
 class StatisticsResponse(Response, frozen=True, array_like=True, tag="statistics"):
-    """What ranks did up to `until_ns`, which took the agent `cpu_ns` of its time."""
+    """What ranks did up to `until_ns`. The answer cost the agent `cpu_ns` of CPU time."""
 
     host: str
     since_ns: Int
@@ -74,8 +74,8 @@ class GaugeHistoryResponse(Response, frozen=True, array_like=True, tag="gauges")
 class BlackBox(Struct, frozen=True, array_like=True):
     """The black box: what an agent saves of one job's ranks on its host.
 
-    `before` is the state as of the last tick before the first bad death, None when there was
-    none; `after` is the state as of writing. `snapshots` are the last ones taken, oldest first.
+    `before` is the state at the last tick before the first bad death, None if there was none;
+    `after` is the state when the box was written. `snapshots` are the latest, oldest first.
     `complete` says that every rank had ended and was read. `since_ns` is when the agent began to
     follow ranks without a recorder, by its monotonic clock; 0: they have recorders.
     """
@@ -92,13 +92,13 @@ class BlackBox(Struct, frozen=True, array_like=True):
     complete: bool = False
     version: str = ""
     since_ns: Int = 0
-    gauges: GaugeHistory | None = None  # of the host, of the last ten minutes
+    gauges: GaugeHistory | None = None  # the host's last ten minutes
 
 
 class StateRequest(Request, frozen=True, array_like=True, tag="state"):
-    """Requests the full state; answered with a full `Update`.
+    """Requests the full state; the answer has a full `Update`.
 
-    With `read_only`, the operator gives up acting: from then on the agent refuses it on this
+    With `read_only`, the operator gives up acting: from then on the agent refuses acts on this
     connection, whatever the key's right.
     """
 
@@ -109,15 +109,15 @@ class StateRequest(Request, frozen=True, array_like=True, tag="state"):
 
 
 class SnapshotRequest(RanksRequest, frozen=True, array_like=True, tag="look"):
-    """Requests snapshots of some ranks: `/proc` of them and their descendants, the last `ops` ops.
+    """Requests snapshots of some ranks: `/proc` of ranks and descendants, and the last `ops` ops.
 
-    With `stacks`, also a non-blocking dump of their threads, and of the processes in `pids` that
-    are descendants of such a rank.
+    With `stacks`, also a non-blocking dump of the threads of these ranks, and of those processes in
+    `pids` that are their descendants.
     """
 
     answer = SnapshotResponse
     acts = False
-    at_once = 1  # an agent takes stacks for 2 s: what it did not reach by then is lost
+    at_once = 1  # an agent takes stacks for 2 s; what it does not reach by then is lost
 
     stacks: bool = True
     ops: Int = 0
@@ -127,8 +127,8 @@ class SnapshotRequest(RanksRequest, frozen=True, array_like=True, tag="look"):
 class TimeRequest(Request, frozen=True, array_like=True, tag="time"):
     """Requests the agent's clocks; half of the round trip bounds the error of the comparison.
 
-    `shown` are those of its ranks without a recorder that the operator shows: the others are
-    followed with less detail. None: the operator does not say.
+    `shown` are the agent's ranks without a recorder that the operator shows; the agent follows the
+    others in less detail. None: the operator does not say.
     """
 
     answer = TimeResponse
@@ -140,8 +140,8 @@ class TimeRequest(Request, frozen=True, array_like=True, tag="time"):
 class HistoryRequest(RankRequest, frozen=True, array_like=True, tag="history"):
     """Requests the ops that a rank's ring still has, the newest `limit` (0: all).
 
-    With a `group` (the rank's own id of it), only that group's collectives with the numbers
-    `first` to `last`.
+    With a `group` (the rank's own id for it), only that group's collectives numbered `first` to
+    `last`.
     """
 
     answer = HistoryResponse
@@ -156,8 +156,8 @@ class HistoryRequest(RankRequest, frozen=True, array_like=True, tag="history"):
 class NativeStacksRequest(RankRequest, frozen=True, array_like=True, tag="native"):
     """Requests the stacks of a rank's threads with their frames of C and C++.
 
-    An act: the rank's process stands still while they are taken, for up to some seconds. An agent
-    takes those of one rank at a time, and refuses a second request meanwhile ("busy").
+    This acts: the rank's process stands still meanwhile, for up to some seconds. An agent takes
+    stacks of one rank at a time, and refuses other such requests meanwhile ("busy").
     """
 
     answer = NativeStacksResponse
@@ -174,13 +174,13 @@ class NativeStacksRequest(RankRequest, frozen=True, array_like=True, tag="native
 class StatisticsRequest(RanksRequest, frozen=True, array_like=True, tag="statistics"):
     """Requests what ranks did from `since_ns` to `until_ns` (0: now), by the agent's clock.
 
-    What is asked for is what it costs: `calls`, the newest `samples` ops of each group and the
-    newest `steps` steps of each rank.
+    Each part costs extra: `calls`, the newest `samples` ops of each group, and the newest `steps`
+    steps of each rank.
     """
 
     answer = StatisticsResponse
     acts = False
-    once = True  # with a lost connection a slice of time is lost, and the figures say so
+    once = True  # a lost connection loses a slice of time, and the figures say so
     timeout_s = 15.0
 
     since_ns: Int = 0
@@ -191,10 +191,10 @@ class StatisticsRequest(RanksRequest, frozen=True, array_like=True, tag="statist
 
 
 class GaugeHistoryRequest(Request, frozen=True, array_like=True, tag="gauges"):
-    """Requests what the agent remembers of the host's gauges, some ten minutes.
+    """Requests what the agent remembers of the host's gauges, about ten minutes.
 
-    With `gauges`, only those of these names. With `points`, as many as that at most: each is then
-    of some samples in a row.
+    With `gauges`, only gauges with these names. With `points`, at most that many points, each
+    combining several samples in a row.
     """
 
     answer = GaugeHistoryResponse

@@ -13,11 +13,11 @@ from frtop_probe.wire.values import Int
 class Process(Struct, frozen=True, array_like=True):
     """A process or thread as /proc shows it. `wchan` and `syscall` are the main thread's.
 
-    Both are "" if unreadable. `state` is the process's state letter (main thread), `file` the
-    target of its current read, write or similar call, `cpu_ns` user + system of all threads,
-    `io_bytes` read + written (-1 unreadable), `rss` bytes. `ready_ns` is how long the main thread
-    ran or was ready to run, up to its last turn (-1 unreadable). `exit_status` is that of a process
-    that has ended, as in waitpid(2) (-1: it lives, or it is unreadable).
+    Both are "" if unreadable. `state` is the main thread's state letter, `file` the target of its
+    current read, write or similar call, `cpu_ns` user + system time of all threads, `io_bytes` the
+    bytes read + written (-1 unreadable), `rss` in bytes. `ready_ns` is how long the main thread
+    ran or was ready to run, up to its last turn (-1 unreadable). `exit_status` is as in
+    waitpid(2) (-1: the process lives, or it is unreadable).
     """
 
     pid: Int
@@ -42,8 +42,8 @@ class ThreadWait(Struct, frozen=True, array_like=True):
     `kind` is one of "thread" (its end), "future", "lock", "queue", "full queue", "tasks of a
     queue", "semaphore", "event" (or a condition, a barrier), and for children "pool", "child's
     queue", "child's full queue". `threads` are the pthread handles of the threads that it waits
-    for: the joined one; those inside `with` of that lock, or after its `acquire()`; those that have
-    the object in a variable; for a future, executor threads that have work. Empty where unknown.
+    for: the joined one; those inside a `with` of that lock, or after its `acquire()`; those with
+    the object in a variable; for a future, executor threads that have work. Empty if unknown.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class ThreadWait(Struct, frozen=True, array_like=True):
 class ThreadStack(Struct, frozen=True, array_like=True):
     """One thread of a dump. `ident` is the pthread handle, `tid` the native thread id.
 
-    `wait` is known only where the local variables of the library's frames could be read.
+    `wait` is known only if the local variables of the library's frames could be read.
     """
 
     ident: Int
@@ -82,7 +82,7 @@ class StackDump(Struct, frozen=True, array_like=True):
 class DeadConnection(Struct, frozen=True, array_like=True):
     """A TCP connection whose peer acknowledges nothing: `10.0.0.1:4711`, `[fe80::1]:4711`.
 
-    `queued` bytes were sent without acknowledgement, the oldest were resent `retransmits` times.
+    `queued` bytes are unacknowledged; the oldest were resent `retransmits` times.
     """
 
     local: str
@@ -92,7 +92,7 @@ class DeadConnection(Struct, frozen=True, array_like=True):
 
 
 class EndedChild(Struct, frozen=True, array_like=True):
-    """A child of a rank that lived for a while and ended; `at_ns` is when that was noticed."""
+    """A rank's child that lived for a while and ended; the agent noticed the end at `at_ns`."""
 
     pid: Int
     name: str
@@ -102,7 +102,7 @@ class EndedChild(Struct, frozen=True, array_like=True):
 class Snapshot(Struct, frozen=True, array_like=True):
     """One rank at one time. `processes` has the rank first, then its descendants.
 
-    `dead_connections` are the rank's own; `addresses` are those of its host that have connections.
+    `dead_connections` are the rank's own; `addresses` are its host's addresses with connections.
     """
 
     key: Int
@@ -117,4 +117,4 @@ class Snapshot(Struct, frozen=True, array_like=True):
     addresses: tuple[str, ...] = ()
     ops_note: str = ""  # without a recorder: where `ops` come from, or why there are none
     marks: tuple[Mark, ...] = ()  # since the first of `ops`, oldest first
-    ended: tuple[EndedChild, ...] = ()  # children of its main thread, those that ended last
+    ended: tuple[EndedChild, ...] = ()  # the last children of its main thread to end

@@ -1,7 +1,7 @@
 """What ranks did within a window of time: calls, sampled ops, steps.
 
-An agent computes them where the rings are, on request. Sums and histograms of ranks and hosts can
-be added. Sampled ops are chosen by their number alone, so that ranks and hosts report the same ops
+An agent computes statistics on request, where the rings are. Sums and histograms of ranks and hosts
+can be added up. Ops are sampled by their number alone, so ranks and hosts report the same ops
 without coordination (`frtop_probe.statistics.samples`).
 """
 
@@ -19,14 +19,14 @@ OCTAVE: Final = 8
 
 
 class CallStatistics(Struct, frozen=True, array_like=True):
-    """Ops of one rank that were issued within the window, by line, group, kind and size.
+    """Ops that one rank issued within the window, by line, group, kind and size.
 
-    `site` is an index into `StatisticsResponse.sites` from 1, 0 is none. `size_class` is the bit
-    length of an op's bytes (0: no data, or not known), `bytes` the sum. `durations` has pairs of
+    `site` is an index into `StatisticsResponse.sites` from 1; 0 is none. `size_class` is the bit
+    length of an op's bytes (0: no data, or unknown), `bytes` is the sum. `durations` has pairs of
     bucket and count of the `timed` ops, those whose end is exact: bucket `b` begins at
-    `2 ** (b / OCTAVE)` ns. `timed_bytes` are the bytes of these. `late` of the other ops ended at
-    an upper bound only, `pending` have not ended. `waited_ns` is how long threads waited for them,
-    as far as that was seen.
+    `2 ** (b / OCTAVE)` ns. `timed_bytes` are the bytes of these. Of the other ops, `late` have
+    only an upper bound for their end, and `pending` have not ended. `waited_ns` is how long threads
+    waited for the ops, as far as seen.
     """
 
     kind: str

@@ -11,8 +11,8 @@ from frtop_probe.wire.values import Int, Real
 class TensorSummary(Struct, frozen=True, array_like=True):
     """A summary of one tensor. `role` is "input" or "output"; `size` is in bytes.
 
-    Of `elements` values, the first `seen` were read within the time limit; the statistics ignore
-    NaN and Inf, and are None when nothing is left. `first` are the first values as text.
+    The first `seen` of `elements` values were read within the time limit; the statistics ignore NaN
+    and Inf, and are None if nothing is left. `first` are the first values as text.
     `checksum` covers the bytes of the values seen: ranks with equal data have equal checksums.
     `error` says why there is no more than a shape.
     """

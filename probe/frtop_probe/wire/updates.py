@@ -20,24 +20,24 @@ from frtop_probe.wire.snapshots import Process
 from frtop_probe.wire.values import Int
 
 OF_OTHERS: Final = ": not looked at"
-"""In a note about a host: other users have ranks there. After "; " comes whom to ask for what."""
+"""In a note about a host: other users have ranks there. After "; " comes what to do."""
 NO_SEARCH: Final = "no search for jobs"
-"""Begins the note of a host on which nobody could look for jobs."""
+"""Begins the note of a host where frtop could not search for jobs."""
 LEFT_GROUPS: Final = "it has destroyed its process groups"
-"""Note of a rank without a recorder, whose c10d state had groups and has none."""
+"""Note of a rank without a recorder whose c10d state had groups and now has none."""
 OTHERS_ENDED: Final = (
     "other ranks of it have ended: its launcher lives, and has fewer than it started"
 )
-"""Note of a rank without a recorder; whoever comes now does not see those others any more."""
+"""Note of a rank without a recorder; frtop can no longer see those other ranks."""
 
 OF_RECORDER: Final = "recorder: "
-"""Begins the note of a rank that has a recorder, which is of no use here: the note says why."""
+"""Begins the note of a rank whose recorder cannot be used; the note says why."""
 
 
 class RankUpdate(Struct, frozen=True, array_like=True):
     """What changed about one rank; None and empty fields have not changed.
 
-    Except `pending`, `transports` and `messages`: None has not changed, empty says that there are
+    `pending`, `transports` and `messages` differ: None means unchanged, empty means that there are
     none.
     `key` is the agent's number for the process, stable while the agent runs. In the response to
     `StateRequest`, all fields are set.
@@ -55,8 +55,8 @@ class RankUpdate(Struct, frozen=True, array_like=True):
     exit_info: ExitInfo | None = None
     notes: tuple[str, ...] = ()
     blocks: tuple[BlockSums, ...] = ()  # in the full state: the most recent blocks
-    transports: tuple[Transport, ...] | None = None  # those past c10d, as far as known
-    gauges: Gauges | None = None  # of its devices, where it has any open
+    transports: tuple[Transport, ...] | None = None  # past c10d, as far as known
+    gauges: Gauges | None = None  # of its devices, if it has any open
     messages: tuple[Messages, ...] | None = None  # sent once the rank has issued nothing for 1 s
 
 
@@ -68,13 +68,13 @@ class Update(Struct, frozen=True, array_like=True):
     """
 
     host: str
-    instance: str  # of the agent; another instance counts from the start
+    instance: str  # the agent's; a new instance counts from the start
     number: Int
     monotonic_ns: Int
     wall_ns: Int
     ranks: tuple[RankUpdate, ...] = ()
     forgotten: tuple[Int, ...] = ()
-    notes: tuple[str, ...] = ()  # about the host, as rings that cannot be read; ("",): none left
+    notes: tuple[str, ...] = ()  # about the host, such as unreadable rings; ("",): none left
     version: str = ""
     full: bool = False
     gauges: HostSample | None = None  # of the host; None: nothing new

@@ -1,7 +1,7 @@
-"""Numbers as messages and files may hold them.
+"""The numbers that messages and files may hold.
 
-Sums and differences of two integers fit 64 bits, so that what is made of them can be sent and
-saved, too. A real number is one: NaN and infinities are refused; None says that it is not known.
+Sums and differences of two integers fit in 64 bits, so results can be sent and saved, too. Floats
+must be finite: NaN and infinities are refused. None means unknown.
 """
 
 from __future__ import annotations

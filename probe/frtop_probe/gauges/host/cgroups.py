@@ -1,7 +1,7 @@
-"""The cgroups of ranks, for instance of containers and Slurm: limits, throttling, kills, pressure.
+"""Cgroups of ranks, such as containers and Slurm jobs: limits, throttling, kills, pressure.
 
-A limit at any level above a process applies to it. So the subject has the tightest limit of all
-levels, and the use, throttling and kills at that level, from the files of version 1 or 2.
+A limit at any level above a process applies to it. So the subject shows the tightest limit of all
+levels, with the use, throttling and kills at that level. Reads versions 1 and 2.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from frtop_probe.proc.kernel_files import named_numbers, number, printable, read
 MAX_CGROUPS: Final = 64
 MAX_LEVELS: Final = 16
 UNIFIED: Final = ""
-"""The key of version 2, among the names of version 1's controllers."""
+"""Key of version 2's hierarchy; version 1's keys are the names of its controllers."""
 _NAMED_BY: Final = ("memory", "cpu", UNIFIED)
 NO_CGROUPS: Final = "the limits of ranks' cgroups cannot be read here"
 _NONE_V1: Final = 1 << 62
-"""Version 1 writes no limit as a number near 2**63."""
+"""Version 1 writes a number near 2**63 if there is no limit."""
 _US: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupPlace:
-    """A process in one hierarchy: folders of its cgroup, then of those above."""
+    """A process's place in one hierarchy: its cgroup's folder, then those above it."""
 
     levels: tuple[Path, ...]
     version: int
@@ -78,7 +78,7 @@ def place(path: str, mount: Mount, version: int) -> CgroupPlace | None:
 
 
 def _name(paths: Mapping[str, str], shared: Mapping[str, int]) -> str:
-    """Names a cgroup by a path that no other one has, if possible.
+    """Names a cgroup by a unique path if possible.
 
     In version 1 a memory cgroup may contain several CPU cgroups.
     """
@@ -121,7 +121,7 @@ class CgroupSource:
         now_ns: int,
     ) -> SubjectReading:
         def levels(controller: str) -> CgroupPlace | None:
-            """Returns the place of a controller's files, in its own hierarchy or in version 2's."""
+            """Returns where a controller's files are: in its own hierarchy or in version 2's."""
             for key, version in ((controller, 1), (UNIFIED, 2)):
                 if key in paths and key in mounted:
                     return place(paths[key], mounted[key], version)
@@ -200,7 +200,7 @@ def memory_limit(levels: Iterable[Path], *, version: int) -> MemoryLimit:
 
 
 def used_ns(folder: Path, *, version: int) -> int | None:
-    """CPU time in ns of a cgroup with all those below it."""
+    """CPU time in ns of a cgroup and all cgroups below it."""
     if version == 1:
         return read_number(folder / "cpuacct.usage")
     used = named_numbers(read_text(folder / "cpu.stat")).get("usage_usec")

@@ -1,7 +1,7 @@
 """The file systems of ranks (their folder, /tmp, /dev/shm): how full, and how busy.
 
-Asking how full one is may take for ever: see `hanging`. Rates are those of its block device in
-/proc/diskstats; a file system over the network or in memory has none.
+Asking how full a file system is may hang: see `hanging`. Rates are of its block device in
+/proc/diskstats; file systems over the network or in memory have none.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from frtop_probe.proc.kernel_files import number, printable, read_text
 MAX_DISKS: Final = 16
 FOLDERS: Final = ("/tmp", "/dev/shm")  # noqa: S108 - where ranks write, not we
 WAIT_S: Final = 0.2
-"""Longest wait for all file systems together; a slower one is in the next reading."""
+"""Longest wait for all file systems together; slower ones appear in the next reading."""
 _SECTOR: Final = 512
 _MS: Final = 1_000_000
 _UNASKED: Final = frozenset({"autofs", "proc", "sysfs", "devtmpfs", "cgroup", "cgroup2"})
-"""Kinds without real space; asking an automounter would mount something."""
+"""Kinds without real space. Asking autofs would mount something."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _Disk:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCounters:
-    """Bytes of a block device since boot, and the ns for which it was busy."""
+    """Bytes moved by a block device since boot, and how many ns it was busy."""
 
     read: int
     written: int
@@ -79,7 +79,7 @@ class DiskSource:
             yield self._subject(key, disk, devices.get(disk.mount.device), until, now_ns)
 
     def _disks(self, pids: Iterable[int]) -> dict[str, _Disk]:
-        """Returns file systems by device, with their first place."""
+        """Returns file systems by device, each with the first path that leads to it."""
         own = _link(f"{self._proc}/self/ns/mnt")
         mounts: dict[str, list[Mount]] = {}
         found: dict[str, _Disk] = {}

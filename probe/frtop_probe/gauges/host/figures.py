@@ -14,10 +14,10 @@ from frtop_probe.proc import pid_stat
 from frtop_probe.proc.kernel_files import named_numbers, number, read_text
 
 _COLUMNS: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-"""Columns of the first line; `user` includes what guests take."""
+"""Columns of the first line; `user` includes time of guests."""
 _KIB: Final = 1024
 MIN_SEGMENTS: Final = 500
-"""With fewer segments since the last reading, a few lost ones prove nothing."""
+"""If fewer segments were sent since the last reading, a few lost ones prove nothing."""
 NO_PRESSURE: Final = "this kernel does not report pressure (PSI)"
 KINDS: Final = ("cpu", "memory", "io")
 _LINE: Final = re.compile(r"(some|full) avg10=(\d{1,3})\.(\d{2}) ")
@@ -27,7 +27,7 @@ MAX_PROCESSES: Final = 64
 
 
 def parse_stat(text: str) -> tuple[dict[str, int], int]:
-    """Returns clock ticks of all processors by activity, and the number of processors."""
+    """Returns clock ticks of all processors by activity, and how many processors there are."""
     ticks: dict[str, int] = {}
     cores = 0
     for line in text.splitlines():
@@ -43,7 +43,7 @@ def parse_stat(text: str) -> tuple[dict[str, int], int]:
 
 
 def parse_load(text: str) -> int | None:
-    """Returns the load of the last minute in hundredths."""
+    """Returns the load average of the last minute in hundredths."""
     integer, dot, part = (text.split() or [""])[0].partition(".")
     if not dot or len(part) != 2 or number(integer) is None or number(part) is None:
         return None
@@ -58,7 +58,7 @@ class CpuSource:
         self._rates = Rates()
 
     def read(self, now_ns: int) -> dict[str, int]:
-        """Returns gauges of the host; shares are of all processors together."""
+        """Returns gauges of the host; shares refer to all processors together."""
         ticks, cores = parse_stat(read_text(self._proc / "stat", 1 << 20))
         rises = {name: self._rates.rise(name, ticks.get(name), now_ns) for name in _COLUMNS}
         rose = {name: rise[0] for name, rise in rises.items() if rise is not None}
@@ -100,7 +100,7 @@ def _bytes(kib: int | None) -> int | None:
 
 
 def parse_snmp(text: str) -> dict[str, int]:
-    """Returns TCP's counters by name: the first of two `Tcp:` lines has the names."""
+    """Returns TCP's counters by name; the first of two `Tcp:` lines has the names."""
     lines = [line.split()[1:] for line in text.splitlines() if line.startswith("Tcp:")]
     if len(lines) != 2:
         return {}
@@ -111,8 +111,8 @@ def parse_snmp(text: str) -> dict[str, int]:
 class TcpSource:
     """The share of segments that TCP resent since the last reading, from /proc/net/snmp.
 
-    Interfaces count only their own losses. Losses in a switch or a distant cable show only in the
-    retransmissions of the sender. RDMA is not included.
+    Interfaces count only their own losses. Losses in a switch or a distant cable show only as
+    retransmissions by the sender. RDMA is not included.
     """
 
     def __init__(self, proc: Path) -> None:
@@ -120,7 +120,7 @@ class TcpSource:
         self._rates = Rates()
 
     def read(self, now_ns: int) -> dict[str, int]:
-        """Returns gauges in permille; none if too little was sent."""
+        """Returns gauges in permille; none if too few segments were sent."""
         counters = parse_snmp(read_text(self._proc / "net/snmp"))
         sent, again = (
             self._rates.rise(name, counters.get(name), now_ns)
@@ -132,7 +132,7 @@ class TcpSource:
 
 
 def parse_pressure(text: str) -> dict[str, int]:
-    """Returns permille of the last ten seconds, for `some` (any task waited) and `full` (all did).
+    """Returns permille of the last ten seconds in which `some` tasks waited, and all (`full`).
 
     Lines are `some avg10=1.50 avg60=0.00 avg300=0.00 total=123`.
     """
@@ -144,22 +144,22 @@ def parse_pressure(text: str) -> dict[str, int]:
 
 
 def read_pressure(folder: Path, suffix: str = "") -> dict[str, int]:
-    """Pressure stall information: for how long tasks waited for CPU, memory or disks.
+    """Reads pressure stall information: how long tasks waited for CPU, memory or disks.
 
-    Kernels before 4.20, or without this feature, have no such files: the result is empty. We use
-    the kernel's average over ten seconds, because it updates its totals only every two seconds, as
-    often as we read.
+    Kernels before 4.20 or without this feature have no such files: then the result is empty. We use
+    the kernel's ten-second average, because the kernel updates its totals only every two seconds,
+    as often as we read.
 
     Args:
         folder: /proc/pressure, or the folder of a cgroup (version 2).
-        suffix: of the files' names.
+        suffix: end of the files' names.
     """
     values = {}
     for kind in KINDS:
         waited = parse_pressure(read_text(folder / f"{kind}{suffix}"))
         if "some" in waited:
             values[f"psi_{kind}"] = waited["some"]
-        if "full" in waited and kind != "cpu":  # for a host it is 0 by definition
+        if "full" in waited and kind != "cpu":  # always 0 for a host
             values[f"psi_{kind}_full"] = waited["full"]
     return values
 
@@ -168,7 +168,7 @@ class TreeSource:
     """CPU time and memory of ranks with their children, such as loaders, from /proc/PID/stat.
 
     When a child ends, its time is added to its parent's. Only children of main threads are
-    followed, like those of a DataLoader: a rank has hundreds of threads, each with a file of
+    followed, such as a DataLoader's: a rank has hundreds of threads, each with its own list of
     children.
     """
 

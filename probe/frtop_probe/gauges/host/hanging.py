@@ -1,7 +1,7 @@
-"""Calls that may never return: each runs in a thread, which is left behind if it hangs.
+"""Makes calls that may never return, each in a thread; a thread that hangs is left behind.
 
-A thread may wait in the kernel for ever, for a network file system whose server is gone. Until it
-returns, no other call of its kind begins, so there are at most as many threads as kinds.
+A thread may wait in the kernel for ever, for instance for a network file system whose server is
+gone. No other call of its kind begins before it returns: there is at most one thread per kind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 MOST: Final = 32
 """Most kinds of calls."""
 PATIENCE_S: Final = 2.0
-"""A call that takes longer counts as hanging; before that, the previous result is valid."""
+"""A call that takes longer, in seconds, counts as hanging; until then its last result holds."""
 
 
 @dataclass(slots=True)
@@ -27,13 +27,13 @@ class _Call:
 
 
 class HangingCalls:
-    """Begins calls, and returns their newest results without waiting for those that hang."""
+    """Begins calls, and returns their newest results without waiting for calls that hang."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
 
     def begin(self, key: str, call: Callable[[], Any]) -> None:
-        """Begins a call, unless the previous one of that key has not returned."""
+        """Begins a call unless the previous call with that key is still running."""
         known = self._calls.get(key)
         if known is None:
             if len(self._calls) >= MOST:
@@ -48,9 +48,9 @@ class HangingCalls:
         threading.Thread(target=_run, args=(known, call), name=key, daemon=True).start()
 
     def newest(self, key: str, until: float) -> tuple[Any, float]:
-        """Returns the last result of a key, None before the first, and for how long its call hangs.
+        """Returns a key's last result (None before the first), and how many s its call has hung.
 
-        Waits for the current call until `until`, by `time.monotonic()`. 0.0 s: none hangs.
+        Waits for the current call until `until`, by `time.monotonic()`. 0.0: no call hangs.
         """
         known = self._calls.get(key)
         if known is None:
@@ -60,7 +60,7 @@ class HangingCalls:
         return known.result, since if since >= PATIENCE_S else 0.0
 
     def _forget_idle(self) -> None:
-        """Forgets kinds that were not used in this round, such as folders of ended ranks."""
+        """Forgets kinds not used in this round, such as folders of ended ranks."""
         self._calls = {key: call for key, call in self._calls.items() if call.busy}
 
 

@@ -16,12 +16,12 @@ class Mount:
     """One line of mountinfo.
 
     Attributes:
-        device: major and minor number, as `8:1`.
+        device: major and minor number, such as `8:1`.
         root: the mounted part of the file system.
         folder: where it is mounted.
-        kind: of the file system, as `nfs4`.
-        source: of the file system, as `filer:/data`.
-        options: of the file system itself, separated by commas.
+        kind: type of the file system, such as `nfs4`.
+        source: where the file system comes from, such as `filer:/data`.
+        options: options of the file system itself, separated by commas.
     """
 
     device: str
@@ -48,7 +48,7 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """Returns the mount of a path; of several at one place the last, which hides the others."""
+    """Returns a path's mount; of several at one place the last one, which hides the others."""
     best: Mount | None = None
     for mount in mounts:
         inside = path == mount.folder or path.startswith(mount.folder.rstrip("/") + "/")
@@ -58,5 +58,5 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
 
 
 def _unescaped(text: str) -> str:
-    """Decodes blanks, tabs, newlines and backslashes, which are octal numbers."""
+    """Decodes blanks, tabs, newlines and backslashes, which appear as octal numbers."""
     return _OCTAL.sub(lambda found: chr(int(found[1], 8) & 0xFF), text)

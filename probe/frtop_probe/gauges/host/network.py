@@ -1,8 +1,8 @@
 """Network interfaces (/sys/class/net), and ports of InfiniBand and RoCE (/sys/class/infiniband).
 
-/sys shows the network namespace in which it was mounted. When somebody reads its counters, a driver
-may wait for its device or firmware: see `hanging`. The code for InfiniBand follows the kernel's
-Documentation/ABI/stable/sysfs-class-infiniband; it was never tried on such a device.
+/sys shows the network namespace in which it was mounted. A read of its counters may make a driver
+wait for its device or firmware: see `hanging`. The code for InfiniBand follows the kernel's
+Documentation/ABI/stable/sysfs-class-infiniband; nobody has tried it on such a device yet.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NicSource:
         self._rates = Rates()
 
     def read(self, now_ns: int) -> tuple[SubjectReading, ...]:
-        """Returns a subject per interface: first those of devices, then those like bonds."""
+        """Returns a subject per interface: devices first, then virtual ones such as bonds."""
         names = [name for name in names_in(self._folder) if name != "lo"]
         names.sort(key=lambda name: not (self._folder / name / "device").exists())
         return tuple(self._interfaces(names, now_ns))[:MAX_NICS]
@@ -56,7 +56,7 @@ class NicSource:
             state = read_text(folder / "operstate", 64).strip()
             if not (came or went) or state in ("down", "notpresent", "lowerlayerdown"):
                 continue
-            speed = read_number(folder / "speed")  # -1, or an error, where there is none
+            speed = read_number(folder / "speed")  # -1 or an error if it has no speed
             yield SubjectReading(
                 "nic",
                 printable(name),
@@ -77,7 +77,7 @@ def _sum(folder: Path, names: tuple[str, ...]) -> int | None:
 
 
 def parse_rate(text: str) -> int | None:
-    """Parses a line like `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)` to bytes a second."""
+    """Parses a line like `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)` into bytes per second."""
     found = _RATE.match(text)
     if found is None:
         return None
@@ -86,7 +86,7 @@ def parse_rate(text: str) -> int | None:
 
 
 def parse_state(text: str) -> tuple[int | None, str]:
-    """Returns number and word of a line like `4: ACTIVE`."""
+    """Returns the number and the word of a line like `4: ACTIVE`."""
     found = _STATE.match(text)
     return (int(found[1]), found[2]) if found is not None else (None, "")
 
@@ -99,7 +99,7 @@ class InfinibandSource:
         self._rates = Rates()
 
     def read(self, now_ns: int) -> tuple[SubjectReading, ...]:
-        """A subject per port; none without a device."""
+        """Returns a subject per port; none if there is no device."""
         return tuple(self._ports(now_ns))
 
     def _ports(self, now_ns: int) -> Iterator[SubjectReading]:

@@ -6,18 +6,18 @@ from collections.abc import Hashable
 from typing import Final
 
 MOST: Final = 4096
-"""Most counters that are kept: more would belong to ended processes."""
+"""Most counters to keep: any more would belong to ended processes."""
 _SECOND_NS: Final = 1_000_000_000
 
 
 class Rates:
-    """Remembers counters between readings. A counter that fell was reset, and has no rate."""
+    """Remembers counters between readings. A counter that fell was reset and has no rate."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, tuple[int, int]] = {}
 
     def rise(self, key: Hashable, value: int | None, now_ns: int) -> tuple[int, int] | None:
-        """Returns by how much a counter rose, and in how many ns; None the first time."""
+        """Returns how much a counter rose, and in how many ns; None the first time."""
         if value is None:
             self._last.pop(key, None)
             return None
@@ -37,6 +37,6 @@ class Rates:
         return None if found is None else found[0] * times * _SECOND_NS // found[1]
 
     def permille(self, key: Hashable, value_ns: int | None, now_ns: int) -> int | None:
-        """Returns the share of time for which a counter of ns ran, 0 to 1000."""
+        """Returns the share of time in which a counter of ns ran, 0 to 1000."""
         found = self.rise(key, value_ns, now_ns)
         return None if found is None else min(1000, 1000 * found[0] // found[1])

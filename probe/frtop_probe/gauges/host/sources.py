@@ -26,11 +26,11 @@ from frtop_probe.gauges.readings import HostReading, SubjectReading
 MAX_RANKS: Final = 64
 """Most ranks whose processes, folders and cgroups are read."""
 WAIT_S: Final = 0.2
-"""Longest wait for files of drivers; for a slower one, the previous reading stands."""
+"""Longest wait for drivers' files; for slower ones the previous reading holds."""
 
 
 class HostSources:
-    """Reads a host. A source that fails is noted, and the others are read."""
+    """Reads a host. If a source fails, it notes that and reads the others."""
 
     def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
         self._proc = proc
@@ -45,7 +45,7 @@ class HostSources:
         )
 
     def read(self, pids: Sequence[int]) -> HostReading:
-        """Makes one reading; `pids` are those of the ranks."""
+        """Makes one reading; `pids` are the ranks' pids."""
         now_ns = time.monotonic_ns()
         for name, source in self._drivers:
             self._calls.begin(name, partial(source.read, now_ns))

@@ -1,8 +1,8 @@
-"""msgspec where it cannot be installed: the parts that an agent at the end of a pipe uses.
+"""Replaces msgspec where it cannot be installed: the parts that an agent on a pipe uses.
 
-The archive has this package under the name `msgspec`; so its modules import each other by their
-place. Same values, same bytes, same classes of errors as the real one (tests/pipe compares them);
-pure Python, and slower. What is not used is not here: encoding of JSON, `Raw`, `omit_defaults`.
+The archive has this package under the name `msgspec`, so its modules use relative imports. Values,
+bytes and classes of errors are those of the real one (tests/pipe compares them); it is pure Python
+and slower. Unused parts are missing: encoding of JSON, `Raw`, `omit_defaults`.
 """
 
 from . import json, msgpack, structs

@@ -23,29 +23,29 @@ class DecodeError(MsgspecError):
 
 
 class ValidationError(DecodeError):
-    """The data is of another type."""
+    """The data has another type."""
 
 
 @dataclass(frozen=True)
 class Meta:
-    """Bounds of a value; they hold for the values inside of `Annotated`."""
+    """Bounds of a value; inside `Annotated`."""
 
     ge: float | None = None
     le: float | None = None
 
 
 def convert(value: Any, kind: Any) -> Any:
-    """A value of this type, made of lists, dicts and the like.
+    """Makes a value of this type from lists, dicts and the like.
 
     Raises:
-        ValidationError: it has another form.
+        ValidationError: `value` has another form.
     """
     return converter(kind)(value)
 
 
 @cache
 def converter(kind: Any) -> Converter:
-    """The function that checks and makes values of a type."""
+    """Returns the function that checks and makes values of a type."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         return _to_array_struct(kind) if kind.__struct_array__ else _to_map_struct(kind)
     if kind in _PLAIN:
@@ -76,7 +76,7 @@ def _to_text(value: Any) -> str:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise ValidationError("a text has half of a surrogate pair, or is no UTF-8") from error
+            raise ValidationError("a text has half of a surrogate pair, or is not UTF-8") from error
     return value
 
 
@@ -190,10 +190,10 @@ def _to_array_struct(kind: type[Struct]) -> Converter:
             )
         if tag is not None and value[0] != tag:
             raise ValidationError("Invalid value - at `$[0]`")
-        if not each:  # a type may be named in its module before it is defined there
+        if not each:  # a module may name a type before it defines it
             hints = typing.get_type_hints(kind, include_extras=True)
             each.extend(converter(hints[one.name]) for one in known)
-        # More than is known comes from a newer program; less, from an older one.
+        # Unknown extra fields come from a newer program; missing ones from an older one.
         return kind(*(one(part) for one, part in zip(each, value[skipped:], strict=False)))
 
     return make

@@ -1,4 +1,4 @@
-"""JSON for types: decoding only."""
+"""Decodes JSON into types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _JsonDecoder(Generic[Value]):
 
     def __init__(self, kind: Any = Any) -> None:
         self._convert = converter(kind)
-        # Of what is read as it is, nothing would be checked below.
+        # Data that is taken as it is would not be checked below.
         self._real: Callable[[str], Any] = _finite if kind is Any else _real
         self._integer: Callable[[str], Any] = int if kind is Any else _integer
 
@@ -25,10 +25,10 @@ class _JsonDecoder(Generic[Value]):
         """The value of the bytes.
 
         Raises:
-            DecodeError: they are malformed, or of another type (ValidationError).
+            DecodeError: the bytes are malformed, or have another type (ValidationError).
         """
         try:
-            # What is no UTF-8, or out of range, matters only where it is wanted: checked below.
+            # Bad UTF-8 and numbers out of range matter only in wanted fields: checked below.
             text = data.decode(errors="surrogateescape")
             plain = json.loads(
                 text, parse_constant=_refuse, parse_float=self._real, parse_int=self._integer
@@ -47,7 +47,7 @@ Decoder = _JsonDecoder
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _finite(digits: str) -> float:
@@ -58,7 +58,7 @@ def _finite(digits: str) -> float:
 
 
 class _OutOfRange:
-    """In the place of a number that Python cannot hold: no type takes it."""
+    """Stands in for a number that Python cannot hold: no type accepts it."""
 
 
 def _real(digits: str) -> float | _OutOfRange:

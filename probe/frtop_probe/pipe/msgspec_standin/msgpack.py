@@ -1,4 +1,4 @@
-"""msgpack, by the pure-Python form of the package of that name."""
+"""msgpack, based on the pure-Python part of the package `msgpack`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from msgpack import fallback  # the archive has no other form
+from msgpack import fallback  # the archive has only this part
 
 from .conversion import DecodeError, converter
 from .structs import Struct, fields
@@ -32,13 +32,13 @@ class Encoder:
         try:
             found: bytes = self._packer.pack(value)
         except BaseException:
-            self._packer.reset()  # of what was encoded before the error
+            self._packer.reset()  # drop what was encoded before the error
             raise
         return found
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of a value, as of an `Encoder`."""
+    """The bytes of a value, as from an `Encoder`."""
     return Encoder().encode(value)
 
 
@@ -52,21 +52,21 @@ class Decoder(Generic[Value]):
         """The value of the bytes.
 
         Raises:
-            DecodeError: they are malformed, or of another type (ValidationError).
-            UnicodeDecodeError: a text is no UTF-8.
+            DecodeError: the bytes are malformed, or have another type (ValidationError).
+            UnicodeDecodeError: a text is not UTF-8.
         """
         try:
             plain = fallback.unpackb(data, raw=False, strict_map_key=False)
         except UnicodeDecodeError:
             raise
-        except (ValueError, TypeError) as error:  # all errors of msgpack; a list as a key
+        except (ValueError, TypeError) as error:  # all of msgpack's errors; a list as a key
             raise DecodeError(str(error) or type(error).__name__) from error
         found: Value = self._convert(plain)
         return found
 
 
 def _plain(value: Any) -> Any:
-    """What msgpack does not know by itself."""
+    """Converts types that msgpack does not know."""
     if isinstance(value, Struct):
         kind: Any = type(value)
         return _dismantle(kind)(value)

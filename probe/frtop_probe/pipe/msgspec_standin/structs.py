@@ -14,7 +14,7 @@ _EMPTY: Final = (list, dict, set)
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A field: its name in Python and in messages, and whether it may be missing there."""
+    """A field: its name in Python and in messages, and whether messages may omit it."""
 
     name: str
     encode_name: str
@@ -22,7 +22,7 @@ class Field:
 
 
 def field(*, default: Any = dataclasses.MISSING, name: str | None = None) -> Any:
-    """A field with another name in messages than in Python."""
+    """A field whose name in messages may differ from its name in Python."""
     return dataclasses.field(default=default, metadata={} if name is None else {_NAME: name})
 
 
@@ -37,7 +37,7 @@ class Struct:
         cls, *, frozen: bool = False, array_like: bool = False, tag: str | bool | None = None
     ) -> None:
         for name, value in list(vars(cls).items()):
-            # An empty container as a default is made anew for each value.
+            # Each value gets its own empty container as a default.
             if name in cls.__annotations__ and type(value) in _EMPTY:
                 setattr(cls, name, dataclasses.field(default_factory=type(value)))
         dataclasses.dataclass(frozen=frozen)(cls)
