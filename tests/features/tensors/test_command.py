@@ -200,7 +200,7 @@ def test_a_rank_without_tensors_is_called_by_its_number_and_who_waits_is_named(
     live(Answering(frame, wire.TensorsResponse(1, "node4", 0, 5, (), "none", text)))
     with pytest.raises(FrtopError) as caught:
         tensors_command.run(options(rank=37))
-    assert caught.value.text.startswith(f"rank 37 (process {pid}) is pending in no op")
+    assert caught.value.text.startswith(f"rank 37 (process {pid}) has no pending op")
     assert caught.value.next_step == "rank 0 waits for it: `frtop tensors --rank 0`"
 
 
