@@ -65,7 +65,7 @@ def test_ranks_that_ended_before_they_were_seen_have_not_to_start() -> None:
     scene.notes[1] = (wire.OTHERS_ENDED,)
     scene.settle(1)
     text = scene.frame().coverage.notes[0].text
-    assert text == "ranks 0,2 never reported: ended, says the launcher of the others"
+    assert text == "ranks 0,2 never reported: ended, according to the others' launcher"
 
 
 def test_transports_past_c10d_are_listed_as_not_observed() -> None:

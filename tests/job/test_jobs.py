@@ -200,7 +200,7 @@ def test_a_chosen_job_that_is_gone_is_a_problem_with_a_next_step() -> None:
     frame = state.frame(NOW, 0, job_key(OTHER))
     assert frame.job is None
     assert frame.problem == Problem(
-        "the chosen job is not known any more: there is train.py (node0:29500)", "--job train.py"
+        "the chosen job is no longer known: there is train.py (node0:29500)", "--job train.py"
     )
 
 
@@ -230,7 +230,7 @@ def test_a_newer_attempt_of_the_chosen_job_is_noted() -> None:
         JobPicker(), "train.py#0", NOW, record(FIRST, ended=True), record(SECOND, at=30)
     )
     assert note == (
-        "shown is attempt 0, which has ended; attempt 1 has lived for 30s: --job train.py#1"
+        "this is attempt 0, which has ended; attempt 1 has lived for 30s: --job train.py#1"
     )
 
 
@@ -447,7 +447,7 @@ def test_many_different_notes_are_cut() -> None:
     (job,) = jobs_of(one)
     notes = activity_of(job, NOW).notes
     assert len(notes) == 9
-    assert notes[-1] == "and 3 more notes of its ranks"
+    assert notes[-1] == "and 3 more notes from its ranks"
 
 
 def test_without_a_job_processes_without_a_rank_are_still_counted() -> None:

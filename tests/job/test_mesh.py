@@ -122,8 +122,8 @@ def test_a_group_knows_its_axis_and_its_place_on_the_others() -> None:
     ("groups", "reason"),
     [
         ([], "no groups known"),
-        ([group(0, range(8), "default_pg")], "every group has all ranks, or just one"),
-        (job({"dp": 4, "tp": 4})[:-1], "do not combine to 16 ranks"),  # a group that never reported
+        ([group(0, range(8), "default_pg")], "every group has either all ranks or just one"),
+        (job({"dp": 4, "tp": 4})[:-1], "do not combine into 16 ranks"),  # one never reported
         ([group(0, range(8), "w"), group(1, range(4), "a"), group(2, (4, 5), "a")],
          "no set of groups contains each rank exactly once: groups a hold 4 of 8"),
     ],

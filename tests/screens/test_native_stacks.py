@@ -37,7 +37,7 @@ async def test_the_first_press_says_what_it_costs_and_the_second_acts() -> None:
         await app.sees("_try_get_data")
         assert "C gloo::ring" not in app.text()
         await app.press("N")
-        await app.sees("C gloo::ring", "Takes 0.4s, as the last time")
+        await app.sees("C gloo::ring", "Takes 0.4s, like last time")
         assert app.source.taken_native == [37]
 
 

@@ -169,7 +169,7 @@ def test_of_very_many_different_notes_the_first_are_shown() -> None:
     frame = outside()
     noted = {n: replace(view, notes=(f"reason {n}",)) for n, view in frame.ranks.items()}
     rows = [text_of(row) for row in note_lines(replace(frame, ranks=noted), 100)]
-    assert rows[-1] == "note  and 56 more notes of its ranks"
+    assert rows[-1] == "note  and 56 more notes from its ranks"
     assert len(rows) < 20
 
 

@@ -149,7 +149,7 @@ def test_a_slurm_job_is_one_step_over_its_hosts_or_ssh_to_each(programs: Path) -
 @pytest.mark.parametrize(
     ("script", "text"),
     [
-        ("exit 0", "has no hosts: it waits in the queue, or has ended"),
+        ("exit 0", "has no hosts: it is still queued, or has ended"),
         ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", "Invalid job id"),
         ("echo '-oProxyCommand=x'", "did not print a list of hosts"),
         ("echo 'node['", "did not print a list of hosts"),

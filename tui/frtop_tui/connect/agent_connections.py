@@ -1,6 +1,6 @@
 """The sockets to all agents: two, however many hosts there are, if all agents have the same key.
 
-A SUB socket for each key receives updates, so that no owner can send those of another's agent. A
+For each key, a SUB socket receives updates: so no owner can send updates for another's agent. A
 ROUTER sends requests and addresses each agent by an id of
 ours (`ZMQ_CONNECT_ROUTING_ID`). Its monitor distinguishes agents that are absent, that
 refuse our key, and services that are no agent.
@@ -57,9 +57,9 @@ NEXT_KEY_S: Final = 0.1
 HANDSHAKE_MS: Final = 3_000
 """How long a service that accepts the connection may stay silent."""
 RECONNECT_S: Final = 2.0
-"""After no key fitted: somebody may add one meanwhile."""
+"""Pause after no key fitted: somebody may add one meanwhile."""
 DRAIN_S: Final = 0.2
-"""Longest time to take in messages before commands and the frame get their turn."""
+"""Longest time for taking in messages before commands and the frame get their turn."""
 _FAILED_HANDSHAKES: Final = (
     zmq.Event.HANDSHAKE_FAILED_AUTH
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
@@ -73,7 +73,7 @@ class _Phase(enum.Enum):
     TRYING = enum.auto()
     ACCEPTED = enum.auto()  # somebody accepted; the handshake will show who
     UP = enum.auto()
-    FAILED = enum.auto()  # reported; retries that fail in the same way are not
+    FAILED = enum.auto()  # reported; retries that fail the same way are not
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +96,7 @@ class AgentConnections:
         self._keys = AgentKeys(pair)
         self._context = zmq.Context()
         self._router = self._socket(zmq.ROUTER, pair)
-        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an error when nobody is there
+        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an error if nobody is there
         self._monitor = self._router.get_monitor_socket(
             zmq.Event.CONNECTED
             | zmq.Event.HANDSHAKE_SUCCEEDED
@@ -105,7 +105,7 @@ class AgentConnections:
             | _FAILED_HANDSHAKES
         )
         self._subs: dict[bytes, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
-        """By the agents' key: its socket and that one's monitor."""
+        """By the agents' key: its socket and the socket's monitor."""
         self._poller = zmq.Poller()
         for one in (self._router, self._monitor):
             self._poller.register(one, zmq.POLLIN)
@@ -121,8 +121,8 @@ class AgentConnections:
         one.setsockopt(zmq.RCVHWM, 10_000)
         one.setsockopt(zmq.RECONNECT_IVL, 200)
         one.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
-        # Without it the kernel tries for 2 minutes, at last once in 30 s: a link that is
-        # back would not be noticed.
+        # Otherwise the kernel tries for 2 minutes, at the end once every 30 s, and would not notice
+        # a link that is back.
         one.setsockopt(zmq.CONNECT_TIMEOUT, 3_000)
         one.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         # Notices a host that is cut off. Only complete messages count as signs of life: on
@@ -138,7 +138,7 @@ class AgentConnections:
         if key not in self._subs:
             one = self._socket(zmq.SUB, self._pair)
             one.setsockopt(zmq.SUBSCRIBE, b"")
-            # Updates alone may be refused, when our key is admitted just between the two.
+            # Only the updates may be refused, if our key is admitted just between the two.
             monitor = one.get_monitor_socket(
                 zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
             )
@@ -161,8 +161,8 @@ class AgentConnections:
             # If set, events of reconnects to IPv4 name another endpoint: [::ffff:...].
             one.setsockopt(zmq.IPV6, ":" in endpoint.address)
             one.setsockopt(zmq.CURVE_SERVERKEY, link.agent_key)
-        # Never the same id twice: libzmq aborts the process when a connection that is
-        # still being closed has the id of a new one.
+        # Never the same id twice: libzmq aborts the process if a new connection has the id of one
+        # that is still being closed.
         link.route = f"{next(self._connections)} {endpoint.host}".encode()
         self._router.setsockopt(zmq.CONNECT_ROUTING_ID, link.route)
         self._router.connect(endpoint.request_url)
@@ -191,7 +191,7 @@ class AgentConnections:
         yield ConnectionFailed(link.endpoint.host, no_key_fits(link.endpoint, self._keys))
 
     def _reconnect_in(self, link: _Link, seconds: float) -> None:
-        """Closes now and connects later: after a refusal libzmq does not retry by itself."""
+        """Closes now and connects later: after a refusal, libzmq does not retry by itself."""
         self._close(link)
         link.phase = _Phase.FAILED
         link.retry_at = time.monotonic() + seconds
@@ -243,7 +243,7 @@ class AgentConnections:
                 yield from self._socket_event(link, kind, value)
 
     def _refused_updates(self, monitor: zmq.Socket[bytes]) -> Iterator[ConnectionEvent]:
-        """Handles refusals of a SUB alone; the ROUTER's monitor reports its own."""
+        """Handles refusals by a SUB socket only; the ROUTER's monitor reports its own."""
         while monitor.poll(0):
             url = recv_monitor_message(monitor)["endpoint"].decode()
             links = (one for one in self._connected.values() if one.endpoint.update_url == url)
@@ -285,7 +285,7 @@ class AgentConnections:
             yield ConnectionFailed(endpoint.host, stopped(endpoint) or describe(endpoint))
         elif before is _Phase.TRYING:
             yield ConnectionFailed(endpoint.host, stopped(endpoint) or absent(endpoint))
-        else:  # a retry, after the failure was reported already
+        else:  # a retry after a failure that was already reported
             link.phase = before
 
     def _responses(self, until: float) -> Iterator[ConnectionEvent]:
@@ -317,7 +317,7 @@ class AgentConnections:
 
 
 def _drain(one: zmq.Socket[bytes], until: float) -> Iterator[list[bytes]]:
-    """Gives what has arrived; the rest stays in the socket when `until` is over."""
+    """Yields what has arrived; after `until`, the rest stays in the socket."""
     while time.monotonic() < until:
         try:
             yield one.recv_multipart(zmq.NOBLOCK)
@@ -331,12 +331,12 @@ _ENDED_BY_PEER: Final = frozenset((errno.EPIPE, errno.ECONNRESET, errno.ECONNABO
 
 
 def timed_out(error_number: int) -> bool:
-    """Whether a handshake failed because nobody answered; else the other side has ended it."""
+    """Whether a handshake failed because nobody answered; otherwise the other side ended it."""
     return error_number not in _ENDED_BY_PEER
 
 
 def stopped(endpoint: Endpoint) -> FrtopError | None:
-    """The error if this is an agent of this host whose process stands still, else None."""
+    """The error if this is an agent of this host whose process is stopped, else None."""
     card = _card(endpoint)
     state = _state(card)
     if card is None or state not in (_STOPPED, _TRACED):
@@ -344,7 +344,7 @@ def stopped(endpoint: Endpoint) -> FrtopError | None:
     if state == _STOPPED:
         return Unreachable(
             f"the agent on {endpoint.host} (pid {card.pid}) is stopped by a signal",
-            f"let it run on: kill -CONT {card.pid}",
+            f"resume it: kill -CONT {card.pid}",
         )
     return Unreachable(
         f"the agent on {endpoint.host} (pid {card.pid}) is held by a debugger or tracer",
@@ -353,7 +353,7 @@ def stopped(endpoint: Endpoint) -> FrtopError | None:
 
 
 def unanswered(endpoint: Endpoint) -> FrtopError:
-    """The error for an agent that has accepted a connection and not answered it in time."""
+    """The error for an agent that accepted a connection but did not answer in time."""
     error = stopped(endpoint)
     if error is not None:
         return error
@@ -362,7 +362,7 @@ def unanswered(endpoint: Endpoint) -> FrtopError:
         return Unreachable(
             f"the agent on {endpoint.host} accepts connections but does not answer: it hangs or is"
             " stopped",
-            f"`frtop diagnose` on that host shows which, and what to type; who listens there:"
+            f"`frtop diagnose` on that host shows which, and what to type; to see who listens:"
             f" `ss -ltnp 'sport = :{endpoint.ask}'`",
         )
     return Unreachable(
@@ -373,7 +373,7 @@ def unanswered(endpoint: Endpoint) -> FrtopError:
 
 
 def _card(endpoint: Endpoint) -> Announcement | None:
-    """The card of the agent that listens there, if that is one of ours on this host."""
+    """The card of the agent that listens there, if it is one of ours on this host."""
     try:
         cards = find_agents(folder())
     except FolderError:

@@ -1,7 +1,7 @@
-"""What the live source asks of agents by itself: states, snapshots, ops, clocks.
+"""What the live source requests from agents by itself: states, snapshots, ops, clocks.
 
-A host has at most one snapshot request of a kind at a time, for a bounded number of ranks: an agent
-takes stacks for 2 s, and skips what it did not reach by then. The rest follows after the response.
+Each host gets one snapshot request of a kind at a time, for a bounded number of ranks: an agent
+takes stacks for 2 s and skips the ranks that it did not reach. We request those afterwards.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ JUDGED_OPS: Final = 32
 MAX_RANKS: Final = 16
 """Ranks per snapshot request for the diagnosis."""
 STACKS_CHUNK: Final = 8
-"""Ranks per request when the operator asks for stacks of many: two rounds of `py-spy`."""
+"""Ranks per request if the operator wants stacks of many ranks: two rounds of `py-spy`."""
 MAX_OPS: Final = 1024
-"""Per response to `compare_ops`: no block is larger."""
+"""Ops per response to `compare_ops`: no block is larger."""
 
 
 class AgentRequests:
@@ -49,17 +49,17 @@ class AgentRequests:
         self._states: dict[str, int] = {}
         """State requests under way, by host."""
         self._states_due: dict[str, int] = {}
-        """When to ask a host again whose response could not be used."""
+        """When to ask a host again after an unusable response."""
         self._watched: frozenset[int] = frozenset()
         self._watched_at = self._stacks_at = 0
         self._wanted: dict[tuple[str, int, bool], LookRequest] = {}
         self._stacks: dict[tuple[str, tuple[int, ...]], int] = {}
         """Requests for stacks that the operator wants, by host and keys of ranks."""
         self._snapshots: dict[tuple[str, str, bool], int] = {}
-        """Other requests for snapshots, by purpose, host, and whether with stacks."""
+        """Other requests for snapshots: purpose, host, and whether they include stacks."""
 
     def watch(self, ranks: frozenset[int]) -> None:
-        """Keeps snapshots of these ranks fresh from now on, and of no others."""
+        """From now on, keeps snapshots of these ranks fresh, and of no others."""
         self._watched = ranks
         self._watched_at = self._stacks_at = 0
 
@@ -68,7 +68,7 @@ class AgentRequests:
         self._wanted |= {(one.host, one.key, one.stacks): one for one in wanted}
 
     def compare_ops(self, wanted: Iterable[OpsRequest], now: int) -> None:
-        """Fetches ops that the diagnosis compares; each request ends with ops, or with none."""
+        """Fetches ops that the diagnosis compares; each request ends, with or without ops."""
         for one in wanted:
             request = wire.HistoryRequest(0, one.key, 0, one.group, one.first, one.last)
             agent = self.tracker.agent(one.host)
@@ -76,7 +76,7 @@ class AgentRequests:
             self.tracker.request(one.host, request, received, now, agent=agent)
 
     def take_stacks(self, frame: Frame | None, ranks: Iterable[int], now: int) -> None:
-        """Takes the stacks of these ranks once, some of a host at a time."""
+        """Takes the stacks of these ranks once, a few ranks per host at a time."""
         hosts: dict[str, list[int]] = defaultdict(list)
         asked = {(host, key) for host, keys in self._stacks for key in keys}
         for one in _wanted(frame, ranks, stacks=True) if frame is not None else ():
@@ -109,7 +109,7 @@ class AgentRequests:
             self._take_stacks(host, late, now, again=False)
 
     def request_state(self, host: str, now: int, *, anew: bool = False) -> None:
-        """Asks for everything an agent knows; with `anew` even if a response is due."""
+        """Requests everything that an agent knows; with `anew`, even if a response is pending."""
         if anew:
             self._forget_state(host)
         elif host in self._states or now < self._states_due.get(host, 0):
@@ -128,25 +128,25 @@ class AgentRequests:
             self._states_due.setdefault(host, now + self.tracker.timeout_ns(host))
 
     def connected(self, host: str, now: int) -> None:
-        """Asks an agent that was just connected: what was asked before is lost."""
+        """Requests the state of a newly connected agent: earlier requests are lost."""
         self.request_state(host, now, anew=True)
         self.clocks.begin(host, now)
 
     def disconnected(self, host: str, now: int) -> None:
-        """Forgets what is under way at a host whose connection was lost."""
+        """Forgets the requests to a host whose connection was lost."""
         self._forget_state(host)
         self.clocks.forget(host)
         self.tracker.disconnected(host, now)
 
     def identified(self, host: str, *, same: bool) -> None:
-        """Takes in which agent the host has: the `same` as before, or one with other keys."""
+        """Notes which agent the host has: the `same` as before, or one with other keys."""
         self.tracker.identified(host, same=same)
         if not same:
             self._wanted = {slot: one for slot, one in self._wanted.items() if one.host != host}
 
     def receive(self, host: str, response: wire.Response, now: int) -> None:
         if isinstance(response, wire.StateResponse) and (number := self._states.get(host)):
-            # Late, it may be the response to an earlier request: the state is here all the same.
+            # If late, it may answer an earlier request: we have the state anyway.
             self.tracker.finish(number, response, now)
         else:
             self.tracker.receive(host, response, now)
@@ -172,7 +172,7 @@ class AgentRequests:
     def _request_snapshots(
         self, purpose: str, wanted: Iterable[LookRequest], now: int, ops: int = JUDGED_OPS
     ) -> list[LookRequest]:
-        """Sends one request per host and kind; gives back what could not be asked now."""
+        """Sends one request per host and kind; returns what could not be requested now."""
         kinds: dict[tuple[str, bool], list[LookRequest]] = defaultdict(list)
         for one in wanted:
             kinds[one.host, one.stacks].append(one)
@@ -219,7 +219,7 @@ class AgentRequests:
 
 
 def _unprepared(frame: Frame | None) -> dict[str, tuple[int, ...]]:
-    """By host, the keys of the shown ranks that have no recorder: only these cost agents more."""
+    """By host, the keys of the shown ranks without a recorder: only these cost agents more."""
     found: dict[str, list[int]] = defaultdict(list)
     if frame is not None:
         for view in filter(None, map(frame.ranks.get, frame.coverage.unprepared)):
@@ -236,7 +236,7 @@ def _wanted(frame: Frame, ranks: Iterable[int], *, stacks: bool) -> tuple[LookRe
 
 
 FIRST: Final = 3
-"""Requests in a row at first: one of them gets through quickly, as a rule."""
+"""Number of requests in a row at first: usually one of them gets through quickly."""
 INTERVAL_NS: Final = 5_000_000_000
 DOUBTED_INTERVAL_NS: Final = 500_000_000
 """Between two requests to a host whose clock may have jumped."""
@@ -250,7 +250,7 @@ OnTime = Callable[[str, int, int, wire.TimeResponse], None]
 
 @dataclass(slots=True)
 class _Clock:
-    burst: int = FIRST  # requests that still follow at once
+    burst: int = FIRST  # remaining requests of the first burst
     sent_ns: int = 0
     due_ns: int = 0
 
@@ -266,23 +266,23 @@ class ClockRequests:
         self._shown: Mapping[str, tuple[int, ...]] = NOTHING
 
     def begin(self, host: str, now: int) -> None:
-        """Starts to measure the clock of a host that was just connected."""
+        """Starts measuring the clock of a newly connected host."""
         self.forget(host)
         self._clocks[host] = _Clock(due_ns=now)
 
     def forget(self, host: str) -> None:
-        """Stops to measure a host."""
+        """Stops measuring the clock of a host."""
         self._clocks.pop(host, None)
         self._tracker.drop(self._under_way.get(host, 0))
 
     def hasten(self, host: str, now: int) -> None:
-        """Asks soon: the host's clock is doubted."""
+        """Asks soon: the host's clock is in doubt."""
         clock = self._clocks.get(host)
         if clock is not None:
             clock.due_ns = min(clock.due_ns, max(now, clock.sent_ns + DOUBTED_INTERVAL_NS))
 
     def show(self, shown: Mapping[str, tuple[int, ...]], now: int) -> None:
-        """Takes the keys of the ranks that are shown now, by host, for the agents to hear of."""
+        """Takes the keys of the shown ranks, by host, to send them to the agents."""
         before, self._shown = self._shown, shown
         for host in before.keys() | shown.keys():
             clock = self._clocks.get(host)

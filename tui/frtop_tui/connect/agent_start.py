@@ -1,7 +1,6 @@
-"""Starts an agent on this host when none runs, so that jobs that nobody prepared are found.
+"""Starts an agent on this host if none runs, to find jobs that nobody prepared.
 
-It is the same agent that a prepared rank starts. Without such ranks it leaves a minute after the
-last request.
+A prepared rank starts the same agent. Without such ranks, it exits a minute after the last request.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from frtop_probe.ring.folder import AgentFiles, FolderError, agent_lives, candid
 from frtop_tui.job.model import Problem
 
 OFF: Final = "FRTOP_AGENT"
-"""Set to 0, it keeps frtop from starting agents."""
+"""If set to 0, frtop starts no agents."""
 MESSAGE_S: Final = 2.0
-"""An agent that has written something, and holds no lock after this time, has given up."""
+"""If an agent has written output but holds no lock after this time, it has given up."""
 START_S: Final = 10.0
-"""After this time an agent that is not there will not come."""
+"""An agent that has not appeared after this time will not come."""
 MAX_PAUSE_S: Final = 320.0
-"""Attempts that fail are repeated after a pause that doubles up to this."""
+"""The pause after failed attempts doubles up to this."""
 LEAVING_S: Final = 2.0
-"""After this time an agent that was about to leave is gone."""
+"""After this time, an agent that was about to exit is gone."""
 RANKS_START_S: Final = 8.0
-"""Each prepared rank looks every 5 s whether an agent runs, and starts one if none does."""
+"""Each prepared rank checks every 5 s that an agent runs, and starts one if none does."""
 KEY_S: Final = 3.0
-"""An agent that runs this long without a key waits for one that is made elsewhere."""
+"""An agent that runs this long without a key is waiting for one made elsewhere."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """An agent that this process has started, or (not `own`) found; `failed`: it will not come.
+    """An agent that this process started, or found (not `own`); `failed`: it will not come.
 
-    `problem`: why it could not even be started. `seen`: when it was last there. `failures`: of
-    the attempts directly before.
+    `problem`: why it could not even be started. `seen`: when it was last there. `failures`: how
+    many attempts failed directly before.
     """
 
     log: SpawnAttempt
@@ -66,14 +65,14 @@ class _Attempt:
 
 _attempts: Final[dict[Path, _Attempt]] = {}
 _awaited: Final[dict[Path, float]] = {}
-"""Since when this process, which starts no agents, waits for one that a rank starts."""
+"""When this process, which starts no agents, began to wait for a rank to start one."""
 
 
 def start_agent() -> Problem | None:
     """Starts this host's agent unless one runs; returns why there will be none.
 
-    The key is made here only where no prepared rank lives: otherwise another host may have made
-    one, and the agent finds it, makes it beside rank 0, or waits for it.
+    We make the key here only if no prepared rank lives: otherwise another host may have made one,
+    and the agent finds it, makes it beside rank 0, or waits for it.
     """
     if os.environ.get(OFF) == "0":
         return None
@@ -84,7 +83,7 @@ def start_agent() -> Problem | None:
             _attempts[folders[0]] = _Attempt(log, own=False)
             return None
         if not living_ranks(folders):
-            with suppress(keys.KeyProblem):  # whoever loads it next says what is wrong
+            with suppress(keys.KeyProblem):  # the next one to load it reports the problem
                 keys.load(create=True)
         why = agent_launch.ensure_agent(folders[0], FOR_OPERATOR, at_once=True)
     except (FolderError, OSError) as error:
@@ -96,9 +95,9 @@ def start_agent() -> Problem | None:
 
 
 def keep_agent(folder: Path, *, running: bool = False) -> None:
-    """Starts the agent anew if this process wanted one and it is not `running` any more.
+    """Restarts the agent if this process wanted one and it is no longer `running`.
 
-    One that was found may have been about to leave; one that was started is given some time.
+    An agent that we found may have been about to exit; one that we started gets some time.
     """
     attempt = _attempts.get(folder)
     if running:
@@ -113,7 +112,7 @@ def keep_agent(folder: Path, *, running: bool = False) -> None:
 
 
 def _replace(folder: Path, attempt: _Attempt) -> Problem | None:
-    """Starts an agent in place of one that is gone, unless the pause is not over."""
+    """Starts an agent in place of one that is gone, once the pause is over."""
     pause_s = attempt.pause_s
     if attempt.own and attempt.age_s < pause_s:
         return attempt.problem
@@ -126,7 +125,7 @@ def _replace(folder: Path, attempt: _Attempt) -> Problem | None:
 
 
 def is_starting() -> bool:
-    """Whether an agent may still come up here, perhaps in place of one that was about to leave."""
+    """Whether an agent may still come up here, perhaps in place of one that was exiting."""
     now = time.monotonic()
     return any(
         not one.failed and one.age_s < (START_S if one.own else LEAVING_S)
@@ -135,7 +134,7 @@ def is_starting() -> bool:
 
 
 def absence(folder: Path) -> Problem | None:
-    """Why no agent of this host has announced itself; None while one may still do so."""
+    """Why no agent of this host has announced itself; None while one still may."""
     attempt = _attempts.get(folder)
     if attempt is None:
         return _not_announced() if agent_lives(folder) else _await_ranks(folder)
@@ -145,7 +144,7 @@ def absence(folder: Path) -> Problem | None:
 
 
 def _await_ranks(folder: Path) -> Problem | None:
-    """Why no agent will come that this process does not start itself; None while a rank may."""
+    """Why no rank will start an agent; None while one may."""
     try:
         prepared = living_ranks(candidates())
     except FolderError as error:
@@ -169,7 +168,7 @@ def _problem(folder: Path, attempt: _Attempt) -> Problem | None:
 
 
 def _not_announced() -> Problem | None:
-    """Why a running agent has not announced itself: it gets its key first."""
+    """Why a running agent has not announced itself: it needs its key first."""
     try:
         keys.load(create=False)
     except keys.NoKey:
@@ -183,13 +182,13 @@ def _not_announced() -> Problem | None:
 
 
 NO_AGENT: Final = Problem(
-    "no agent of frtop runs on this host: no job was started with `frtop run` here lately",
+    "no agent of frtop runs on this host: nobody has recently started a job here with `frtop run`",
     "start the job with `frtop run -- torchrun ...`, or name its hosts: --connect 'node[0-7]',"
     " or --ssh 'node[0-7]'",
 )
 NO_LONGER: Final = Problem(
-    "no agent of frtop runs on this host, and the prepared ranks that live here have started none",
-    "run `frtop agent` in another terminal: it shows them, or says what is in the way",
+    "no agent of frtop runs on this host, and the prepared ranks here have started none",
+    "run `frtop agent` in another terminal: it starts, or says what is wrong",
 )
 NOT_STARTED: Final = Problem(
     "no agent of frtop runs on this host, and the one that was started did not come up",

@@ -1,8 +1,8 @@
-"""Asks ranks what somebody wants to know of them: the one way for keys, verbs and watchers.
+"""Sends requests to ranks: the only way to do so for keys, verbs and watchers.
 
-What a request is, its class says (`wire.declaration`): whether it acts, how long it may take, how
-many a host gets at a time, whether it is sent again. The answers are in the frame, or in the news
-of the follower that takes them.
+The request's class (`wire.declaration`) says whether it acts, how long it may take, how many a host
+gets at a time, and whether to send it again. The answers appear in the frame, or in the news of the
+follower that takes them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 
 Kind = type[wire.RankRequest]
 OnAnswer = Callable[[JudgedRank, wire.RankRequest, wire.Response, int], None]
-"""Takes the rank, what it was asked, and its answer, or one of ours that says why it has none."""
+"""Takes the rank, the request, and the rank's answer, or our own error if it gave none."""
 
 
 class Asking:
@@ -28,7 +28,7 @@ class Asking:
         self._tracker = tracker
         self._on_answer = answered
         self._open: dict[tuple[Kind, str, int], int] = {}
-        """What was asked and not answered: by class, host and key."""
+        """Unanswered requests: by class, host and key."""
         self._again: set[tuple[wire.RankRequest, int]] = set()
         """Ranks whose agent was restarted before they answered."""
 
@@ -43,7 +43,7 @@ class Asking:
                 continue
             reason, text = why_not_ask(frame, view, request)
             if not reason and sum(one[0] is kind for one in self._open) >= request.most_ranks:
-                reason, text = "busy", f"{request.most_ranks} ranks are asked at a time"
+                reason, text = "busy", f"{request.most_ranks} ranks can be asked at a time"
             asked = replace(request, key=view.key)
             if reason:
                 self._end(view, asked, wire.Error(0, text, reason), now)
@@ -55,7 +55,7 @@ class Asking:
             )
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Asks ranks whose agent was restarted again, by their new keys."""
+        """Asks ranks again, by their new keys, after their agent was restarted."""
         if frame is not None and self._again:
             again, self._again = self._again, set()
             for request, rank in again:
@@ -66,7 +66,7 @@ class Asking:
     ) -> None:
         gone = isinstance(response, wire.Error) and response.reason == "gone"
         if gone and not request.once:
-            self._again.add((request, view.rank))  # the former key may be another rank's
+            self._again.add((request, view.rank))  # the former key may now be another rank's
         else:
             self._end(view, request, response, now)
 
@@ -82,7 +82,7 @@ class Asking:
 def why_not_ask(
     frame: Frame, view: JudgedRank, request: wire.RankRequest | Kind = wire.RankRequest
 ) -> tuple[str, str]:
-    """Why a rank must not be asked, as a reason of the wire and a sentence; "" if it may."""
+    """Why we must not ask a rank, as a reason of the wire and a sentence; "" if we may."""
     host = next((one for one in frame.hosts if one.name == view.host), None)
     if request.acts and frame.read_only:
         return "permission", f"ranks cannot be asked: {frame.read_only}"

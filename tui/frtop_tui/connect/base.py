@@ -13,18 +13,18 @@ from frtop_tui.job.naming import JobKey
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 Asked = wire.RankRequest | wire.SnapshotRequest | Order
-"""What a person, a verb or a watcher can ask of ranks."""
+"""What a person, a verb or a watcher can request from ranks."""
 
 
 class Source:
-    """Gives the newest frame and takes commands, which here do nothing. Never blocks its caller.
+    """Gives the newest frame and takes commands, which do nothing here.
 
-    Later frames show what becomes of a command, also when it cannot be carried out (there
-    is no live job, our key has no right): nothing is raised.
+    Never blocks its caller. Later frames show the outcome of a command, even if it is impossible
+    (there is no live job, our key lacks the right): nothing is raised.
     """
 
     def frame(self) -> Frame:
-        """The newest frame; the same object as before when nothing changed."""
+        """The newest frame; the same object as before if nothing changed."""
         raise NotImplementedError
 
     def watch(self, ranks: Iterable[int]) -> None:
@@ -34,14 +34,14 @@ class Source:
         """Keeps the last ten minutes of these hosts' gauges fresh: `HostView.gauges`."""
 
     def do(self, request: Asked, ranks: Iterable[int] = ()) -> None:
-        """Asks these ranks, unless they are being asked that already. The only way to ask.
+        """Sends a request to these ranks, unless the same one is under way.
 
-        Answers are in frames, or in the `news` of the feature that takes them. An order names its
-        ranks itself.
+        The only way to do so. Answers appear in frames, or in the `news` of the feature that takes
+        them. An order names its ranks itself.
         """
 
     def news(self) -> Mapping[str, Any]:
-        """What came of orders, by feature; the same object as before when nothing changed."""
+        """The results of orders, by feature; the same object as before if nothing changed."""
         raise NotImplementedError
 
     def capture(
@@ -49,23 +49,23 @@ class Source:
     ) -> None:
         """Writes everything that can be known now into one file: `Frame.writings`.
 
-        Waits up to `settle_s` seconds for a verdict that is settled. With `redact`, names and
-        data are replaced in it.
+        Waits up to `settle_s` seconds for a settled verdict. With `redact`, replaces names and
+        data.
         """
 
     def finish_capture(self) -> None:
-        """Writes what a capture has collected by now, and names the rest missing."""
+        """Writes what a capture has collected so far, and lists what is missing."""
 
     def export(self, path: Path, name: str, *, over: bool = False, redact: bool = False) -> None:
-        """Writes the same in a format of other programs or people: `Frame.writings`."""
+        """Writes the same in a format for other programs or people: `Frame.writings`."""
 
     def choose(self, job: JobKey | None) -> None:
         """Shows this job from now on; None: the newest."""
 
     def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
-        """Keeps `Frame.statistics` fresh for `whom`; None: they want nothing more.
+        """Keeps `Frame.statistics` fresh for `whom`; None: they no longer want any.
 
-        If several want some, they get what serves all of them.
+        If several want statistics, they get what serves all of them.
         """
 
     def explain(self, *, on: bool) -> None:

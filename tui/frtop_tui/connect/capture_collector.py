@@ -1,9 +1,9 @@
-"""Collects everything that can be known of a job now, for a capture or an export.
+"""Collects everything that can be known about a job now, for a capture or an export.
 
-Snapshots with stacks come first, as they show one moment; beside and after them the histories,
-which do not change; then the tensors, for which the ranks themselves are asked. Each host has few
-requests at a time, for a bounded number of ranks; `HOSTS_AT_ONCE` hosts are asked in
-parallel. The capture names what did not come in time.
+Snapshots with stacks come first, as they show one moment; next the histories, which do not change;
+then the tensors, which the ranks themselves send. Each host gets few requests at a time, for a
+bounded number of ranks, `HOSTS_AT_ONCE` hosts in parallel. The capture lists what did not arrive in
+time.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from frtop_tui.job.naming import folded, same_job
 
 DEADLINE_NS: Final = 20_000_000_000
 HOSTS_AT_ONCE: Final = 32
-"""Responses that may come in together: each is decoded between two updates."""
+"""Responses that may arrive together: each is decoded between two updates."""
 HISTORIES_AT_ONCE: Final = 2
-"""Per host, which reads one while the other is on its way. Anything else is asked one at a time."""
+"""Per host: it reads one while the other is on its way. Other requests go one at a time."""
 MAX_ROWS: Final = 1_000_000
 """Ops in all histories together: whoever opens the file holds them all, at some 300 bytes each."""
 INTERRUPTED: Final = "it was interrupted"
@@ -61,10 +61,10 @@ class CaptureCollector:
         write: Callable[..., int] = capture.write,
         may_replace: bool = True,
     ) -> None:
-        """Asks for all that can be known of the job in `frame`.
+        """Collects all that can be known about the job in `frame`.
 
-        An `automatic` one reads no devices. After `settle_ns` it no longer waits for a verdict
-        that is settled. Only where it `may_replace` files, one that is there now is replaced.
+        If `automatic`, it reads no devices. After `settle_ns` it no longer waits for a settled
+        verdict. It replaces an existing file only if it `may_replace` files.
         """
         self._tracker = tracker
         self._files = files
@@ -79,10 +79,10 @@ class CaptureCollector:
         self._missing: dict[tuple[Kind, str], set[int]] = defaultdict(set)
         self._steps: dict[str, deque[Step]] = {}  # by host
         self._agents: dict[str, int] = {}  # by host
-        self._left = dict.fromkeys(frame.ranks, 0)  # rank -> its steps that are still to come
+        self._left = dict.fromkeys(frame.ranks, 0)  # rank -> its remaining steps
         self._under_way: dict[tuple[str, Step], int] = {}
         self._limit = 0  # ops per history
-        self._complete_ns = 0  # when all was there; a frame from then on contains it
+        self._complete_ns = 0  # when everything had arrived; frames from then on contain it
         self._wants_frame = False
         self._may_replace = may_replace
         self.writing = Writing(
@@ -100,7 +100,7 @@ class CaptureCollector:
             return
         files.submit_silently(self._check_path)
         self._limit = max(1, MAX_ROWS // len(frame.ranks))
-        # Devices are read for a person only.
+        # Only a person's capture reads devices.
         steps, missing = plan(frame, self._limit, devices=not automatic)
         self._steps |= {host: deque(some) for host, some in steps.items()}
         self._agents |= {host: tracker.agent(host) for host in steps}
@@ -116,11 +116,11 @@ class CaptureCollector:
 
     @property
     def wants_frame(self) -> bool:
-        """Whether all was collected after the last frame was judged."""
+        """Whether everything was collected after the last frame was judged."""
         return self._wants_frame and self.writing.state == "collecting"
 
     def finish(self, now: int) -> None:
-        """Goes on with what has come: the operator does not want to wait any longer."""
+        """Continues with what has arrived: the operator does not want to wait any longer."""
         if self.writing.state == "collecting":
             self._give_up(INTERRUPTED)
             self._settle_until = self._complete_ns = now
@@ -132,7 +132,7 @@ class CaptureCollector:
         self.writing = replace(self.writing, problem=problem)
 
     def update(self, frame: Frame, now: int) -> None:
-        """Sends what can be asked now; writes `frame` when it contains all responses."""
+        """Sends the requests possible now; writes `frame` once it contains all responses."""
         if self.writing.state != "collecting":
             return
         if not same_job(frame.job, self._job):
@@ -159,7 +159,7 @@ class CaptureCollector:
             self._finish(frame, now)
 
     def _check_path(self) -> None:
-        """Runs in the file worker: a file that is there now is replaced, a later one is not."""
+        """Runs in the file worker: the capture may replace a file that exists now, no later one."""
         self._replace_existing = self._may_replace and os.path.lexists(self._path)
 
     def _send(self, now: int) -> None:
@@ -179,7 +179,7 @@ class CaptureCollector:
                 del self._steps[host]
 
     def _next(self, host: str, steps: deque[Step]) -> Step | None:
-        """The next step that fits beside those under way: an agent idles while stacks are taken."""
+        """The next step that fits beside the current ones: an agent idles while it takes stacks."""
         kinds = [step.kind for name, step in self._under_way if name == host]
         if not kinds or not steps:
             return steps[0] if steps else None
@@ -236,7 +236,7 @@ class CaptureCollector:
                 self._missing["stacks", failed.help or failed.error].add(ranks[snapshot.key])
 
     def _give_up(self, why: str) -> None:
-        """Names what is still missing, and goes on without it."""
+        """Lists what is still missing, and continues without it."""
         asked = (step for _, step in self._under_way)
         for step in chain(asked, *self._steps.values()):
             self._missing[step.kind, why].update(step.ranks)
@@ -256,7 +256,7 @@ class CaptureCollector:
             try:
                 return self._write(path, frame, histories, missing, over=over)
             except OSError as error:
-                error.filename = str(path)  # of a full disk it is unknown, else that of a draft
+                error.filename = str(path)  # unknown on a full disk, else the size of a draft
                 raise
 
         task = partial(write_unused, self._path, write)
@@ -279,7 +279,7 @@ RANKS_PER_SNAPSHOT: Final = 8
 OPS_PER_SNAPSHOT: Final = 32
 NO_RECORDER: Final = "they have no recorder, and are seen from outside"
 _UNRESPONSIVE: Final = ("silent", "stopped", "dead", "done", "unreachable")
-"""Ranks that cannot respond; to ask each of them would take seconds."""
+"""Ranks that cannot respond; asking each of them would take seconds."""
 
 TENSOR_ERRORS: Final = {
     "none": "no pending op has tensors",
@@ -290,12 +290,12 @@ TENSOR_ERRORS: Final = {
 
 Kind = str  # "stacks", "history", "gauges", "tensors"
 Missing = dict[tuple[Kind, str], set[int]]
-"""Ranks by what is missing of them, and why."""
+"""Ranks by what they lack, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request to one host, and the ranks it is about."""
+    """One request to one host, and the ranks that it concerns."""
 
     kind: Kind
     ranks: tuple[int, ...]
@@ -303,7 +303,7 @@ class Step:
 
 
 def plan(frame: Frame, limit: int, *, devices: bool) -> tuple[dict[str, list[Step]], Missing]:
-    """The steps by host, stacks first, and what nobody has to be asked for."""
+    """The steps by host, stacks first, and what is known to be missing."""
     steps: dict[str, list[Step]] = {}
     missing: Missing = defaultdict(set)
     hosts: dict[str, list[JudgedRank]] = defaultdict(list)
@@ -319,7 +319,7 @@ def plan(frame: Frame, limit: int, *, devices: bool) -> tuple[dict[str, list[Ste
         if without:
             missing["tensors", NO_RECORDER] |= without
         recorded = [view for view in views if view.rank not in without]
-        # Of a process that has ended nobody can read what torch has recorded.
+        # Once a process has ended, nobody can read what torch recorded in it.
         asked = [one for one in views if one.identity.prepared or one.exit_info is None]
         some = [*_snapshots(views), *_histories(asked, limit)]
         if name in with_gauges:
@@ -330,7 +330,7 @@ def plan(frame: Frame, limit: int, *, devices: bool) -> tuple[dict[str, list[Ste
         elif pending := {view.rank for view in recorded if view.pending}:
             why = frame.read_only or f"our key may only read on {name}"
             missing["tensors", why] |= pending
-        if some:  # ranks that have ended without a recorder are asked for nothing
+        if some:  # ranks without a recorder that have ended get no request
             steps[name] = some
     return steps, missing
 
@@ -374,7 +374,7 @@ def _tensors(views: Iterable[JudgedRank], missing: Missing, *, devices: bool) ->
 
 
 class FilesWanted:
-    """Files that the operator wants written; outcomes are in the frame.
+    """Files that the operator wants; the outcomes appear in the frame.
 
     Belongs to the source's thread.
     """
@@ -421,7 +421,7 @@ class FilesWanted:
         return any(one.wants_frame for one in self._collectors.values())
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Takes a step in what is under way."""
+        """Advances what is under way."""
         self._files.update(now)
         if frame is not None and frame.job is not None:
             if self._shown is not None and not same_job(frame.job, self._shown):
@@ -434,7 +434,7 @@ class FilesWanted:
             collector.update(frame, now)
 
     def _forget_files(self) -> None:
-        """Drops finished files when another job is shown: they would seem to be about that job."""
+        """Drops finished files when another job is shown: they would seem to belong to it."""
         self._collectors = {kind: one for kind, one in self._collectors.items() if not one.over}
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""What happens between the operator and the agents, whichever way a host is reached.
+"""What happens between the operator and the agents, whatever the way to a host.
 
-`agent_connections` (sockets) and `pipes` (ssh and the like) give the same events and have the same
-verbs, so that nothing above them knows the difference.
+`agent_connections` (sockets) and `pipes` (ssh and the like) have the same events and verbs, so
+nothing above them knows the difference.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ConnectionFailed:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """How far a connection has come that takes its time: `text` is a few words."""
+    """The progress of a slow connection: `text` is a few words."""
 
     host: str
     text: str
@@ -73,7 +73,7 @@ class ResponseReceived:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was found on a host by a program that is no agent, as it wrote it."""
+    """What a program other than an agent found on a host, as it wrote it."""
 
     host: str
     facts: bytes
@@ -91,10 +91,10 @@ ConnectionEvent = (
 
 
 class Connections(Protocol):
-    """Connections to agents. Owned by one thread; only `wait` blocks, for the time it is given."""
+    """Connections to agents. Owned by one thread; only `wait` blocks, for the given time."""
 
     def connect(self, endpoint: AnyEndpoint) -> None:
-        """Begins to connect; what comes of it is among the events."""
+        """Begins to connect; events report the outcome."""
 
     def disconnect(self, endpoint: AnyEndpoint) -> None:
         """Gives an endpoint up."""
@@ -103,10 +103,10 @@ class Connections(Protocol):
         """Whether the agent of the host takes requests."""
 
     def send(self, host: str, request: wire.Request) -> bool:
-        """Sends a request; False when it cannot leave now."""
+        """Sends a request; False if it cannot be sent now."""
 
     def wait(self, milliseconds: int) -> Iterator[ConnectionEvent]:
-        """Gives what has happened; waits up to `milliseconds` for the first event."""
+        """Yields what has happened; waits up to `milliseconds` for the first event."""
 
     def close(self) -> None:
         """Ends all connections."""
@@ -137,7 +137,7 @@ class JoinedConnections:
         return way is not None and way.send(host, request)
 
     def wait(self, milliseconds: int) -> Iterator[ConnectionEvent]:
-        """Gives what has happened; each way is given half of the time."""
+        """Yields what has happened; each way gets half of the time."""
         yield from self._sockets.wait(milliseconds // 2)
         yield from self._pipes.wait(milliseconds // 2)
 

@@ -1,4 +1,4 @@
-"""Host lists as operators write them, into addresses: `local`, `node[0-7]`, `node3:7700`."""
+"""Turns host lists as operators write them into addresses: `local`, `node[0-7]`, `node3:7700`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from frtop_tui.job.naming import typed
 
 LOCAL: Final = "local"
 WORKERS: Final = 16
-"""Names resolved in parallel; as many workers more when all of them are slow."""
+"""Names resolved in parallel; this many more workers start if all of them are slow."""
 MAX_WORKERS: Final = 256
 SLOW_S: Final = 1.0
 
@@ -63,13 +63,13 @@ VIA: Final = "via "
 
 
 class PipeEndpoint(Struct, frozen=True):
-    """A host that is reached through a command that gives a shell there, `ssh node3 sh`.
+    """A host reached through a command that gives a shell there, such as `ssh node3 sh`.
 
-    `commands` are the ways to it, the next one for when one is refused. `shown` says the first
-    in a few words. Endpoints with a `task` share the process of their first command: a step of srun
-    with one task on each host; or a shell on a host on the way, which runs `onward` for each.
-    `crowded`: many at once go through one host on the way, which is called `through` where its name
-    is known.
+    `commands` are the ways to it, the next one for use if one is refused. `shown` describes the
+    first in a few words. Endpoints with a `task` share the process of their first command: a step
+    of srun with one task on each host; or a shell on a host on the way, which runs `onward` for
+    each. `crowded`: many at once go through one host on the way, called `through` if its name is
+    known.
     """
 
     host: str
@@ -175,7 +175,7 @@ class Resolver:
     def resolved(self) -> Iterator[tuple[str, Endpoint | FrtopError]]:
         """Gives names resolved since the last call, each with its endpoint or an error."""
         if not self._todo.empty() and time.monotonic() - self._started_at > SLOW_S:
-            # All workers wait for slow names: the others need not.
+            # All workers are waiting for slow names: other names should not wait.
             self._start_workers(WORKERS)
         while not self._resolved.empty():
             name, endpoint = self._resolved.get()

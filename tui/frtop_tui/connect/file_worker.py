@@ -1,4 +1,4 @@
-"""A thread that writes files, so that the source's thread never waits for a disk."""
+"""A thread that writes files: the source's thread never waits for a disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLOSING_S: Final = 10.0
 
 
 class FileWorker:
-    """Runs one task after the other; reports their outcomes in the owner's thread."""
+    """Runs tasks one after the other; reports their outcomes in the owner's thread."""
 
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], _Outcome] | None] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""What features ask of agents while a job is looked at. The core knows each by its name only."""
+"""What features request from agents for a watched job. The core knows features only by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frtop_tui.registry import contributions
 
 
 class Order:
-    """What somebody wants of ranks that takes several requests: a follower carries it out."""
+    """A wish about ranks that takes several requests: a follower carries it out."""
 
     __slots__ = ()
 
@@ -21,14 +21,14 @@ class Order:
 class Follower:
     """Belongs to the source's thread.
 
-    `name` is that of the feature: screens and verbs read its news by it.
+    `name` is the feature's name, by which screens and verbs read its news.
     """
 
     name: ClassVar[str]
     orders: ClassVar[tuple[type[Order], ...]] = ()
-    """What it carries out (`take`)."""
+    """The orders that it carries out (`take`)."""
     requests: ClassVar[tuple[type[wire.RankRequest], ...]] = ()
-    """Requests whose answers are its news (`answered`), and not in the frame."""
+    """Requests whose answers are in its news (`answered`) and not in the frame."""
     nothing: ClassVar[Any] = None
     """The news before anything has come."""
 
@@ -37,17 +37,17 @@ class Follower:
 
     @property
     def news(self) -> Any:
-        """What came of all orders; the same object as before when nothing changed."""
+        """The results of all orders; the same object as before if nothing changed."""
         return self.nothing
 
     @property
     def writings(self) -> tuple[Writing, ...]:
-        """Files that are being written, or were last: they are shown with the frame."""
+        """Files that are being written, or were written last; shown with the frame."""
         return ()
 
     @classmethod
     def of_file(cls, frame: Frame) -> Any:  # noqa: ARG003
-        """The news that a recorded frame holds."""
+        """The news in a recorded frame."""
         return cls.nothing
 
     def take(self, order: Any, frame: Frame | None, now: int) -> None:
@@ -55,29 +55,29 @@ class Follower:
         raise NotImplementedError
 
     def asked(self, ranks: tuple[int, ...], now: int) -> None:
-        """Takes note that one of `requests` goes to these ranks."""
+        """Notes that one of `requests` goes to these ranks."""
         raise NotImplementedError
 
     def answered(self, view: JudgedRank, response: Any, now: int) -> None:
-        """Takes an answer to one of `requests`, or one of ours that says why there is none."""
+        """Takes an answer to one of `requests`, or our own error if there is none."""
         raise NotImplementedError
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Asks what is due."""
+        """Sends the requests that are due."""
 
     def end(self) -> None:
-        """Takes back what ranks do for this operator, who leaves; see `is_ordering`."""
+        """Cancels what ranks do for this operator, who is leaving; see `is_ordering`."""
 
     @property
     def is_ordering(self) -> bool:
-        """Whether a rank has not answered yet, so that leaving waits."""
+        """Whether leaving has to wait for a rank's answer."""
         return False
 
     def close(self, now: int) -> None:
-        """Gives up what is being fetched."""
+        """Cancels what is being fetched."""
 
 
 def follower_kinds() -> Iterable[type[Follower]]:
-    """Those of all features."""
+    """The followers of all features."""
     for kinds in contributions("follow", "FOLLOWERS"):
         yield from kinds

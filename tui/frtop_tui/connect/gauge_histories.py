@@ -1,7 +1,7 @@
-"""Asks hosts for the last ten minutes of their gauges: those on the screen, and those in trouble.
+"""Asks hosts for the last ten minutes of their gauges: hosts on the screen, and hosts in trouble.
 
-The newest figures come with updates. A history costs some kilobytes, so it is only fetched where
-somebody looks, or where a fact needs it to say since when it holds.
+The newest figures come with updates. A history costs some kilobytes, so we fetch it only if
+somebody looks at it, or if a fact needs it to say when it began.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from frtop_tui.diagnosis.evidence.host_facts import FACT_GAUGES, FactTable
 from frtop_tui.diagnosis.model import Frame
 
 POINTS: Final = 60
-"""A point for ten seconds: as many cells as a graph may have."""
+"""One point per ten seconds: as many as a graph has cells."""
 AGAIN_NS: Final = 10_000_000_000
 """Between two requests to a host that is on the screen."""
 TROUBLED_AGAIN_NS: Final = 30_000_000_000
 """The same for a host in trouble that is not on the screen."""
 ROW_GAUGES: Final = ("cpu", *FACT_GAUGES)
-"""For hosts that are a row of a table. The first host shown has all gauges."""
+"""The gauges for a row of the table. The first host shown has all gauges."""
 MOST_SHOWN: Final = 64
 MOST_TROUBLED: Final = 16
-"""Hosts in trouble whose histories are kept fresh; of the others, screens show the facts alone."""
+"""Number of hosts in trouble with fresh histories; for the others, screens show only the facts."""
 
 
 class GaugeHistories:

@@ -1,7 +1,7 @@
-"""What the handshake with an agent needs, and what its failures are called.
+"""The needs of the handshake with an agent, and the names of its failures.
 
-The keys with which an agent may prove itself; and, for `agent_connections`, the wording of
-every reason why an agent cannot be used, from a refused key to a port where nobody listens.
+The keys with which an agent may prove itself; and, for `agent_connections`, the wording of every
+reason why an agent is unusable, from a refused key to a port where nobody listens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from frtop_tui.errors import FrtopError, Unreachable, WrongKey
 from frtop_tui.job.naming import typed
 
 REREAD_S: Final = 5.0
-"""Age at which the list of trusted keys is read again: somebody may add one meanwhile."""
+"""We reread the list of trusted keys at this age: somebody may have added one."""
 
 
 class AgentKeys:
@@ -28,7 +28,7 @@ class AgentKeys:
         self._read_at = 0.0
         self._confirmed: dict[str, bytes] = {}  # host -> the key its agent had last
         self.problem: KeyProblem | None = None
-        """Why the list of trusted keys cannot be used."""
+        """Why the list of trusted keys is unusable."""
 
     @property
     def trusted(self) -> int:
@@ -61,7 +61,7 @@ class AgentKeys:
 
 
 def not_admitted(endpoint: Endpoint, pair: KeyPair) -> FrtopError:
-    """We know the agent's key, and it does not know ours."""
+    """We know the agent's key, but it does not know ours."""
     return WrongKey(
         f"the agent on {endpoint.host} does not admit our key",
         f"ask its owner to run `frtop key admit {pair.shown} --read`, or name the owner's key file:"
@@ -80,8 +80,8 @@ def no_key_fits(endpoint: Endpoint, agent_keys: AgentKeys) -> FrtopError:
         )
     others = f" and none of the {agent_keys.trusted} we trust" if agent_keys.trusted else ""
     return WrongKey(
-        f"the agent on {endpoint.host} ended the handshake: it has another key than ours{others}",
-        "if the job is yours, copy its frtop/key here, or name it with FRTOP_KEY_FILE; if it is"
+        f"the agent on {endpoint.host} ended the handshake: its key is not ours{others}",
+        "if the job is yours, copy its frtop/key here, or set FRTOP_KEY_FILE to it; if it is"
         " another user's, its owner runs `frtop key admit` with what `frtop key` prints here,"
         " and you run `frtop key trust` with what it prints there",
     )

@@ -1,9 +1,9 @@
-"""Follows the ops of ranks, out of the histories that agents give on request.
+"""Follows the ops of ranks through the histories that agents send on request.
 
-An agent publishes how far ranks are, not every op: nobody reads a thousand ops a second. A follower
-asks every half second for a rank's newest ops: as many as it has issued since, and a few more, so
-that the overlap proves that none was missed. A host has one such request at a time, so a slow host
-is asked less often.
+An agent publishes how far ranks are, not every op: nobody reads a thousand ops a second. Every half
+second, a follower requests a rank's newest ops: all issued since, and a few more, so that the
+overlap proves that none is missing. A host gets one such request at a time, so a slow host gets
+fewer.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from frtop_tui.diagnosis.model import JudgedRank
 
 INTERVAL_NS: Final = 500_000_000
 OVERLAP: Final = 64
-"""Ops that are asked for beyond those that were issued: steps take slots of a ring, too."""
+"""Ops requested beyond those issued: steps take slots of a ring, too."""
 MOST: Final = 8192
-"""Ops in one response. A rank that issues more in the time between two loses some."""
+"""Ops in one response. If a rank issues more between two responses, we miss some."""
 
 
 @dataclass(slots=True)
 class FollowedRank:
     asked_ns: int = 0
-    issued: int = 0  # by its counters, when it was last asked
+    issued: int = 0  # by its counters, at the last request
     limit: int = OVERLAP
     begun: bool = False  # some of its ops are known
-    again: bool = True  # ask, whether or not something was issued
+    again: bool = True  # ask even if nothing was issued
 
 
 Known = TypeVar("Known", bound=FollowedRank)
 
 
 class HistoryFollower(Generic[Known]):
-    """Followers differ in what they keep of a rank, and in how far back they ask."""
+    """Followers differ in what they keep about a rank, and in how far back they ask."""
 
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
@@ -50,33 +50,33 @@ class HistoryFollower(Generic[Known]):
         return view.host, view.key, self._tracker.agent(view.host)
 
     def begin(self, view: JudgedRank) -> Known:
-        """What is known of a rank before it was asked."""
+        """The initial knowledge about a rank."""
         raise NotImplementedError
 
     def how_far_back(self, view: JudgedRank, known: Known, *, quiet: bool) -> int | None:
-        """How many ops to ask for beyond the new ones; None where nothing can be new.
+        """How many ops to request beyond the new ones; None if nothing can be new.
 
-        `quiet`: nothing was issued since the rank was last asked.
+        `quiet`: the rank has issued nothing since the last request.
         """
         raise NotImplementedError
 
     def nothing_new(self, view: JudgedRank, known: Known, now: int) -> None:
-        """Takes note that a rank has no new ops."""
+        """Notes that a rank has no new ops."""
 
     def take_history(
         self, view: JudgedRank, known: Known, history: wire.History, limit: int, asked_ns: int
     ) -> bool:
-        """Takes the newest `limit` ops; False where more are needed to join those before."""
+        """Takes the newest `limit` ops; False if they do not reach back to the ones before."""
         raise NotImplementedError
 
     def failed(self, view: JudgedRank, known: Known, text: str) -> None:
-        """Takes why there are none."""
+        """Takes the reason why there are none."""
         raise NotImplementedError
 
     def take_turns(self, views: Iterable[JudgedRank], now: int) -> bool:
-        """Asks each host for the rank that was not asked for the longest time.
+        """Asks each host about the rank whose last request is oldest.
 
-        Returns whether ranks have come or gone.
+        Returns whether ranks came or went.
         """
         hosts: defaultdict[str, list[tuple[int, JudgedRank, Known]]] = defaultdict(list)
         there = {}
@@ -102,7 +102,7 @@ class HistoryFollower(Generic[Known]):
             self.nothing_new(view, known, now)
             return
         new = max(0, issued - known.issued) if known.begun else 0
-        # Twice as many as there were: more come until the agent answers, and steps lie between.
+        # Twice as many as there were: more arrive before the agent answers, and steps take slots.
         limit = min(MOST, max(known.limit, 2 * new + OVERLAP, back + new + OVERLAP))
         request = wire.HistoryRequest(0, view.key, limit)
         received = partial(self._received, view, known, limit, now)
@@ -132,7 +132,7 @@ class HistoryFollower(Generic[Known]):
 
 
 def issued_by(view: JudgedRank) -> int:
-    """How many ops a rank has issued, by its counters."""
+    """How many ops a rank has issued, according to its counters."""
     if view.status is not None and view.identity.prepared:
         return view.status.ops
     return sum(one.number + one.p2p for one in view.group_progress.values())

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 KEY_INTERVAL_S: Final = 0.2
 LEAVE_S: Final = 1.0
-"""How long ranks may take to answer that they sample no more for an operator who leaves."""
+"""How long ranks may take to confirm that they stopped sampling for a leaving operator."""
 
 Command = Callable[[Session], None]
 
@@ -66,17 +66,18 @@ class LiveSource(Source):
         read_only: bool = False,
         explain: bool = False,
     ) -> None:
-        """Reads the key, if one is needed, and starts the thread.
+        """Reads the key if necessary, and starts the thread.
 
         Args:
             specs: host lists as operators write them; `local` is this host.
-            job: name or run id of the job to show, or a pid of its ranks; None is the newest.
+            job: name or run id of the job to show, or the pid of one of its ranks; None: the
+            newest.
             places: hosts that are reached through a shell, without an agent or a key.
-            agents: agents at known ports; no others are looked for on this host then.
+            agents: agents at known ports; then we search this host for no others.
             python: path of the Python to use there, "" to find one.
-            user: whose jobs are looked at there, by shells of root; "" for those of the shell.
+            user: whose jobs to look at there, from root's shells; "" for those of the shell's user.
             read_only: give up the right to ask ranks; the agents enforce it.
-            explain: each frame carries a trace of how it was judged.
+            explain: each frame carries a trace of its judgement.
 
         Raises:
             UsageError: a spec is not a host list.
@@ -102,13 +103,13 @@ class LiveSource(Source):
 
     @property
     def _by_sockets(self) -> bool:
-        """Whether there are agents to be reached by sockets, for which a key is needed."""
+        """Whether we reach agents by sockets, which need a key."""
         return self._local or bool(self._names or self._agents)
 
     def _key(self) -> keys.KeyPair | None:
         """Loads our pair, and never makes one: no agent would admit it.
 
-        With no host but this one it may be missing: the first agent here makes it.
+        If this is the only host, it may be missing: the first agent here makes it.
         """
         try:
             return keys.load(create=False)
@@ -163,12 +164,12 @@ class LiveSource(Source):
         self._commands.put(partial(Session.explain, on=on))
 
     def follow_ops(self, ranks: Iterable[int] | None) -> None:
-        """Follows every op of these ranks from now on; None: of all. `take_ops` gives them."""
+        """Follows every op of these ranks from now on; None: of all. `take_ops` returns them."""
         wanted = frozenset(ranks) if ranks is not None else None
         self._commands.put(lambda session: session.ops.follow(wanted))
 
     def take_ops(self) -> tuple[list[FollowedOps], int]:
-        """What came of them since the last time, and how many events did not fit."""
+        """The followed ops since the last call, and how many events did not fit."""
         return self._outlet.take()
 
     def close(self) -> None:
@@ -215,7 +216,7 @@ class LiveSource(Source):
                 connections.close()
 
     def _connections(self) -> Connections | None:
-        """The ways to all hosts; None when we are closed before there is a key."""
+        """The ways to all hosts; None if we are closed before there is a key."""
         pipes: Connections | None = None
         if self._places:
             way = start_script(program="fan_out", last=self._python)
@@ -231,7 +232,7 @@ class LiveSource(Source):
         return JoinedConnections(sockets, pipes) if pipes is not None else sockets
 
     def _await_key(self) -> keys.KeyPair | None:
-        """Our pair, as soon as an agent has made it; None when we are closed before."""
+        """Our pair, as soon as an agent has made it; None if we are closed before."""
         if self._pair is not None:
             return self._pair
         local = LocalDiscovery(())
@@ -243,7 +244,7 @@ class LiveSource(Source):
             except keys.NoKey as missing:
                 local.search(now)
                 # An agent has its key before it announces itself: its key is elsewhere.
-                elsewhere = f"{missing.text}, and the agent of this host has its key elsewhere"
+                elsewhere = f"{missing.text}, and the agent of this host keeps its key elsewhere"
                 problem = Problem(elsewhere, missing.next) if local.found else local.problem
             except keys.KeyProblem as trouble:
                 problem = Problem(trouble.text, trouble.next)
@@ -266,7 +267,7 @@ def _failed(frame: Frame, error: Exception) -> Frame:
     where = traceback.extract_tb(error.__traceback__)[-1]
     problem = Problem(
         f"frtop itself failed: {error!r} at {Path(where.filename).name}:{where.lineno}",
-        "quit and start frtop again: it shows the moment before; the job is not affected",
+        "quit and start frtop again: this is the last moment before; the job is not affected",
         internal=True,
     )
     return replace(frame, problem=problem, health="undecided", verdicts=())
@@ -279,7 +280,7 @@ SPARE_FILES: Final = 256
 
 
 class FileLimit:
-    """Counts the sources of this process: `frtop watch` has one for each job."""
+    """Counts the sources of this process: `frtop watch` has one per job."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -287,7 +288,7 @@ class FileLimit:
 
     @contextmanager
     def room_for(self, hosts: int) -> Iterator[None]:
-        """Makes room for a source that connects to this many hosts, while it runs."""
+        """Makes room for a source that connects to this many hosts, as long as it runs."""
         own = FILES_PER_SOURCE + FILES_PER_HOST * hosts
         with self._lock:
             self._wanted += own
@@ -305,6 +306,6 @@ OF_PROCESS: Final = FileLimit()
 def _raise_to(wanted: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if wanted > soft:
-        with suppress(ValueError, OSError):  # then as many hosts as fit are reached
+        with suppress(ValueError, OSError):  # then we reach as many hosts as fit
             most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

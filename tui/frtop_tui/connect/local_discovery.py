@@ -19,7 +19,7 @@ INTERVAL_NS: Final = 500_000_000
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredAgents:
-    """Agents that are new since the last search."""
+    """Agents found since the last search."""
 
     endpoints: tuple[Endpoint, ...] = ()
     unreachable: tuple[tuple[str, Problem], ...] = ()  # by host name
@@ -42,8 +42,8 @@ class KnownAgents:
 class LocalDiscovery:
     """Follows agents of this host as they start, end and restart.
 
-    Each gets a name that is unique: that of its host, with the port where two are named
-    alike. An agent that ended keeps its name until another one of that host starts.
+    Each gets a unique name: that of its host, plus the port if two names are equal. An agent that
+    ended keeps its name until another one of that host starts.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LocalDiscovery:
     def _name(self, agent: Announcement, instances: Iterable[str]) -> str:
         """The first name that no running agent has."""
         plain = agent.host
-        if plain in self._named:  # named by the operator as well: two endpoints, one agent
+        if plain in self._named:  # the operator named it, too: two endpoints, one agent
             plain = f"{plain} (local)"
         for name in (plain, f"{plain}:{agent.pub}", f"{plain}:{agent.pub} pid {agent.pid}"):
             holder = self._known.get(name)

@@ -1,4 +1,4 @@
-"""Follows every op of some ranks: which were issued, and which are over."""
+"""Follows every op of some ranks: when it is issued, and when it is over."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.files.histories import ops_of
 
 FORGET_NS: Final = 2_000_000_000
-"""An op that is out of reach, and has not been pending for this long, is over."""
+"""An op beyond our reach that has not been pending for this long is over."""
 MOST_WAITING: Final = 100_000
-"""Ops that wait to be taken, of all ranks: some 300 bytes each."""
+"""Ops of all ranks that wait for `take`: some 300 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedOps:
-    """What is new of one rank: ops that were issued, ops that are over, how many were missed."""
+    """News of one rank: ops that were issued, ops that are over, and how many we missed."""
 
     view: JudgedRank
     issued: tuple[wire.Op, ...] = ()
     ended: tuple[wire.Op, ...] = ()
     lost: int = 0
-    text: str = ""  # why some were missed, or why there are none
+    text: str = ""  # why we missed some, or why there are none
 
 
 class OpOutlet:
@@ -48,7 +48,7 @@ class OpOutlet:
                 self._count += size
 
     def take(self) -> tuple[list[FollowedOps], int]:
-        """What came since the last time, and how many events of ops did not fit."""
+        """The ops since the last call, and how many events did not fit."""
         with self._lock:
             taken, lost = self._waiting, self._lost
             self._waiting, self._count, self._lost = [], 0, 0
@@ -59,12 +59,12 @@ class OpOutlet:
 class _RankOps(FollowedRank):
     """What was seen of one rank's ops."""
 
-    last: int = -(2**63)  # sequence of the newest op that was seen; some are negative
+    last: int = -(2**63)  # sequence number of the newest op seen; some are negative
     oldest: int = 0  # of the oldest one in the last response
     seen: frozenset[int] = frozenset()
     open: dict[int, wire.Op] = field(default_factory=dict)
     absent_ns: dict[int, int] = field(default_factory=dict)
-    """Open ops out of reach: since when they are not among those that are pending."""
+    """Open ops beyond our reach: when each was first absent from the pending ones."""
     numbers: dict[tuple[int, bool], int] = field(default_factory=dict)
     """The newest number of each group, of collectives and of messages."""
     text: str = ""
@@ -79,11 +79,11 @@ class OpFollower(HistoryFollower[_RankOps]):
         self._wanted: frozenset[int] | None = frozenset()
 
     def follow(self, ranks: Iterable[int] | None) -> None:
-        """Follows these ranks from now on; None: all of the job that is shown."""
+        """Follows these ranks from now on; None: all ranks of the shown job."""
         self._wanted = frozenset(ranks) if ranks is not None else None
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Asks for what is new."""
+        """Requests what is new."""
         if frame is None or not (self._wanted is None or self._wanted):
             return
         self.take_turns(self._views(frame), now)
@@ -128,7 +128,7 @@ class OpFollower(HistoryFollower[_RankOps]):
         return True
 
     def _take(self, view: JudgedRank, known: _RankOps, ops: list[wire.Op]) -> None:
-        """Tells of ops that were not seen before, and of open ones that are over."""
+        """Reports ops not seen before, and open ones that are over."""
         issued, ended, lost = [], [], 0
         for op in ops:
             number = known.numbers.get((op.group, op.p2p), 0)
@@ -147,7 +147,7 @@ class OpFollower(HistoryFollower[_RankOps]):
                     lost += op.number - 1 - number
                 known.numbers[op.group, op.p2p] = max(number, op.number)
             if not is_new or (not known.begun and not op.pending):
-                continue  # what was over before we began is not of this stream
+                continue  # ops that were over before we began do not belong to this stream
             issued.append(op)
             if op.pending:
                 known.open[op.sequence] = op
@@ -157,11 +157,11 @@ class OpFollower(HistoryFollower[_RankOps]):
         known.oldest, known.seen = ops[0].sequence, frozenset(op.sequence for op in ops)
         known.begun = True
         if issued or ended or lost:
-            text = "its ops came faster than they were asked for" if lost else ""
+            text = "it issued ops faster than frtop could request them" if lost else ""
             self._outlet.put(FollowedOps(view, tuple(issued), tuple(ended), lost, text))
 
     def _end_absent(self, view: JudgedRank, known: _RankOps, now: int) -> None:
-        """Ends ops that no response reaches any more, and that are no longer pending."""
+        """Ends ops that responses no longer reach and that are no longer pending."""
         far = [sequence for sequence in known.open if known.last - sequence > MOST - OVERLAP]
         pending = {op.sequence for op in view.pending}
         ended = []

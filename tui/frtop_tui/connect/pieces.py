@@ -1,6 +1,6 @@
 """Fetches what is too large for one answer, piece by piece.
 
-The next piece is requested when one is on disk: neither our memory nor the rank's host ever holds
+We request the next piece once one is on disk: neither our memory nor the rank's host ever holds
 more than a few.
 """
 
@@ -22,17 +22,17 @@ SMALLEST_PIECE: Final = 64 * 1024
 FIRST_PIECE: Final = 256 * 1024
 LARGEST_PIECE: Final = 4 * 1024 * 1024
 QUICK_NS: Final = 500_000_000
-"""A piece that came within this time is followed by larger ones; a slow link gets small
+"""After a piece that arrived within this time, we request larger ones; a slow link gets small
 pieces, and stays free for other messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartWanted:
-    """A file or a tensor, or what is left of it from `offset` on."""
+    """A file or a tensor, or the rest of it from `offset` on."""
 
     size: int
     request: Callable[[int, int], wire.PieceRequest]
-    """Takes an offset and a size; asks for these bytes."""
+    """Takes an offset and a size; makes the request for these bytes."""
     write: Callable[[bytes, int], object]
     """Takes bytes and their offset; runs in the file worker."""
     offset: int = 0
@@ -48,20 +48,20 @@ class PieceOwner(Protocol):
     """Who wants the parts."""
 
     def piece_written(self, size: int, now: int) -> None:
-        """Takes note of progress."""
+        """Notes progress."""
 
     def pieces_complete(self, now: int) -> None:
-        """Goes on: all parts are on disk."""
+        """Continues: all parts are on disk."""
 
     def pieces_refused(self, text: str, now: int) -> None:
-        """Gives up: the rank does not give them."""
+        """Gives up: the rank does not send them."""
 
     def pieces_unwritten(self, problem: Problem, now: int) -> None:
-        """Gives up: they cannot be kept here."""
+        """Gives up: they cannot be stored here."""
 
 
 class Pieces:
-    """One download. Belongs to the source's thread; what comes after its end changes nothing."""
+    """One download. Belongs to the source's thread; what arrives after its end changes nothing."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Pieces:
         agent: int,
         window: int,
     ) -> None:
-        """`window`: how many are under way or not written yet; with 1 they come in order."""
+        """`window`: how many pieces may be under way or unwritten; with 1 they come in order."""
         self._owner = owner
         self._tracker = tracker
         self._files = files
@@ -86,7 +86,7 @@ class Pieces:
         self.over = False
 
     def go_on(self, now: int) -> None:
-        """Requests the next pieces, or says that all are here."""
+        """Requests the next pieces, or reports that all are here."""
         while self._todo and len(self._under_way) + self._unwritten < self._window:
             rest = self._todo.popleft()
             piece = rest.first(self._size)

@@ -24,7 +24,7 @@ from frtop_tui.statistics.wanted import StatisticsWanted, joint_wanted
 
 
 class RecordedSource(Source):
-    """Shows a frame of what was opened: a capture, black boxes, dumps, stacks.
+    """Shows the frame of the opened files: a capture, black boxes, dumps, stacks.
 
     Nothing changes in it: commands for a live job do nothing.
     """
@@ -49,7 +49,7 @@ class RecordedSource(Source):
         settle_s: float = 0.0,  # noqa: ARG002
         redact: bool = False,
     ) -> None:
-        """Copies a capture that was opened, or writes one capture of all files of the job."""
+        """Copies an opened capture, or writes one capture of all files of the job."""
         if automatic:
             return
         recorded = self._frame.recorded
@@ -95,7 +95,7 @@ class RecordedSource(Source):
             self._set_writing("export", path, size=size)
 
     def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
-        """Counts the ops of the frame again; without `calls` it has them since it was opened."""
+        """Counts the ops of the frame again; without `calls`, it already has them."""
         if wanted is None:
             self._wanted.pop(whom, None)
         else:
@@ -107,7 +107,7 @@ class RecordedSource(Source):
             )
 
     def explain(self, *, on: bool) -> None:
-        """Judges the frame once more, with its wait-for graph."""
+        """Judges the frame again, with its wait-for graph."""
         if on:
             self._frame = with_trace(self._frame)
 

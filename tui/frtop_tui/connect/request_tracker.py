@@ -1,8 +1,8 @@
 """Matches responses of agents to requests: turns, ids, timeouts, retries, lost connections.
 
 Every request ends exactly once, unless its owner drops it: with the agent's response, or
-with a `wire.Error` of our own. Requests of a class wait here until it is their turn at the host.
-An owner that must know what it has under way gives a dict, in which the tracker keeps the numbers.
+with a `wire.Error` of our own. Requests of a class wait here for their turn at the host. An owner
+that must know its requests under way passes a dict, in which the tracker keeps the numbers.
 Pure: `now` is the operator's monotonic clock in ns.
 """
 
@@ -22,13 +22,13 @@ from frtop_probe import wire
 RESPONSE_NS: Final = 3_000_000_000
 """Timeout of a request without one of its own, at a host that responds quickly."""
 MAX_RESPONSE_NS: Final = 30_000_000_000
-"""The same at a host behind a slow link, which more requests would only make slower."""
+"""The same for a host behind a slow link, which more requests would only slow down."""
 BUSY_RETRY_NS: Final = 300_000_000
 MAX_LATE: Final = 256
-"""How many requests are remembered though nobody waits for them: a late response is still news."""
+"""How many abandoned requests to remember: a late response is still news."""
 
 OnResponse = Callable[[wire.Response, int], None]
-"""Takes the response, or an error of ours, and the time."""
+"""Takes the response, or our own error, and the time."""
 About = TypeVar("About", bound=Hashable)
 _Lane = tuple[str, type[wire.Request]]
 
@@ -47,7 +47,7 @@ class _Pending:
     resend: bool = False
     retry_ns: int = 0
     sent_ns: int | None = None
-    stale: bool = False  # its keys are those of an agent that is gone
+    stale: bool = False  # its keys belong to an agent that is gone
 
     @property
     def lane(self) -> _Lane:
@@ -62,7 +62,7 @@ class RequestTracker:
     """
 
     def __init__(self, send: Callable[[str, wire.Request], bool]) -> None:
-        """`send` returns False when a request cannot leave now."""
+        """`send` returns False if a request cannot be sent now."""
         self._send = send
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
@@ -71,17 +71,17 @@ class RequestTracker:
         self._agents: Counter[str] = Counter()
         """How often the agent of a host was replaced."""
         self._timeouts: dict[str, int] = {}
-        """By host, where it is longer than `RESPONSE_NS`."""
+        """By host, if it is longer than `RESPONSE_NS`."""
         self._late: dict[int, _Pending] = {}
         self._lanes: defaultdict[_Lane, dict[int, _Pending]] = defaultdict(dict)
-        """What takes turns, in order."""
+        """The requests that take turns, in order."""
 
     def agent(self, host: str) -> int:
-        """Generation of the host's agent, to be given to `request` with the keys it gave."""
+        """Generation of the host's agent; pass it to `request` along with its keys."""
         return self._agents[host]
 
     def timeout_ns(self, host: str) -> int:
-        """How long a response of the host may take, by what earlier ones took."""
+        """How long a response of the host may take, based on earlier ones."""
         return self._timeouts.get(host, RESPONSE_NS)
 
     def request(
@@ -96,17 +96,17 @@ class RequestTracker:
         under_way: dict[About, int] | None = None,
         about: About | None = None,
     ) -> int:
-        """Sends a request when it is its turn, and again when the agent was busy or away.
+        """Sends a request at its turn, and again if the agent was busy or away.
 
         Args:
             host: the host to ask.
-            request: what to ask; its id is set here. Of its class `at_once` are under way at a
-                host, the others wait.
-            on_response: called once; gets a "deadline" error when nothing came in time.
+            request: what to ask; its id is set here. At most `at_once` of its class are under way
+            at a host, the others wait.
+            on_response: called once; gets a "deadline" error if nothing arrived in time.
             now: operator's clock.
             timeout_ns: how long its turn lasts; None: as its class says.
-            agent: generation whose keys the request names; None: the current one.
-            under_way: has its id by `about` until it ends.
+            agent: the generation whose keys the request uses; None: the current one.
+            under_way: maps `about` to the id of the request until it ends.
             about: what distinguishes the owner's requests.
 
         Returns:
@@ -136,10 +136,10 @@ class RequestTracker:
     ) -> int:
         """Sends a request once, now or not at all; a lost connection ends it.
 
-        Without `timeout_ns` the timeout adapts to the host: it doubles when nothing came.
+        Without `timeout_ns`, the timeout adapts to the host: it doubles if nothing arrived.
 
         Returns:
-            The id of the request, 0 when it could not be sent, or one `about` the same is under
+            The id of the request; 0 if it could not be sent, or if one `about` the same is under
             way.
         """
         if under_way is not None and about in under_way:
@@ -156,19 +156,19 @@ class RequestTracker:
         return 0
 
     def drop(self, *numbers: int) -> None:
-        """Forgets requests whose responses nobody needs any more."""
+        """Forgets requests whose responses nobody needs."""
         for number in numbers:
             if pending := self._remove(number):
                 self._keep_late(number, pending)
 
     def asked(self, host: str, response: wire.Response) -> bool:
-        """Whether we have asked this host for that, and its agent is still the same.
+        """Whether we asked this host for that, and its agent is still the same.
 
-        What a host sends unasked says nothing: it may be any user's.
+        Unsolicited messages prove nothing: any user may have sent them.
         """
         pending = self._pending.get(response.id) or self._late.pop(response.id, None)
         if isinstance(response, wire.Error):
-            return True  # it ends a request, or nothing
+            return True  # it ends a request, or does nothing
         return (
             pending is not None
             and pending.host == host
@@ -180,7 +180,7 @@ class RequestTracker:
         """Hands a response to its requester; ignores one that nobody waits for."""
         number = response.id
         if isinstance(response, wire.Error) and response.reason == "words":
-            # The agent could not even read the id: most likely that of the last request.
+            # The agent could not even read the id: most likely of the last request.
             sent = (
                 number
                 for number, one in self._pending.items()
@@ -199,7 +199,7 @@ class RequestTracker:
         self.finish(number, response, now)
 
     def finish(self, number: int, response: wire.Response, now: int) -> None:
-        """Ends a request with a response, whatever id the response has."""
+        """Ends a request with a response, whatever the response's id."""
         pending = self._remove(number)
         if pending is None:
             return
@@ -220,7 +220,7 @@ class RequestTracker:
                 self._end(number, "lost", f"the connection to {host} was lost", now)
 
     def identified(self, host: str, *, same: bool) -> None:
-        """Takes in which agent the host has: the `same` as before, or another."""
+        """Notes which agent the host has: the `same` as before, or another."""
         self._unidentified.discard(host)
         if not same:
             self._agents[host] += 1
@@ -228,10 +228,10 @@ class RequestTracker:
                 pending.stale = pending.stale or pending.host == host
 
     def update(self, now: int) -> None:
-        """Sends what could not leave before; ends what is stale or overdue."""
+        """Sends what could not be sent before; ends what is stale or overdue."""
         for number, pending in list(self._pending.items()):
             if pending.stale:
-                text = f"the agent on {pending.host} was restarted meanwhile: ask again"
+                text = f"the agent on {pending.host} was restarted in the meantime: ask again"
                 self._end(number, "gone", text, now)
             elif not pending.expires_ns:
                 continue
@@ -279,7 +279,7 @@ class RequestTracker:
         return pending
 
     def _begin(self, lane: _Lane, now: int) -> None:
-        """Sends those of a lane whose turn it is."""
+        """Sends the requests of a lane whose turn it is."""
         waiting = self._lanes.get(lane)
         if waiting is None:
             return
@@ -317,11 +317,11 @@ class RequestTracker:
 
 
 def in_state_already(_: wire.Response, _now: int) -> None:
-    """Takes a response that the job's state has taken before."""
+    """Takes a response that the job's state has already taken."""
 
 
 def _answers(request: wire.Request, response: wire.Response) -> bool:
-    """Whether a response is of the type that was declared, and about that rank."""
+    """Whether a response has the declared type and concerns that rank."""
     key = getattr(request, "key", None)
     return type(response) is request.answer and getattr(response, "key", key) == key
 

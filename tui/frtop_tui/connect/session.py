@@ -41,7 +41,7 @@ from frtop_tui.job.state import JobState
 
 FRAME_NS: Final = 250_000_000
 PAUSE: Final = 3
-"""A frame that took long is followed by a pause of this many times its duration."""
+"""After a slow frame, we pause for this many times its duration."""
 RESOLVE_AGAIN_NS: Final = 10_000_000_000
 EXPLAINED_NODES: Final = 4096
 """Ops of the wait-for graph on a screen; 16,384 ranks in groups of 8 wait in 2,048."""
@@ -51,9 +51,9 @@ READ_ONLY: Final = "started with --read-only"
 class Session:
     """Belongs to the source's thread.
 
-    Args of the constructor: `names` are the hosts the operator named, `local` finds agents
-    of this host, `places` those that are reached through a shell (None: not asked for),
-    `outlet` takes the ops that are followed.
+    Args of the constructor: `names` are the hosts the operator named, `local` finds agents of this
+    host, `places` those reached through a shell (None: not wanted), `outlet` takes the followed
+    ops.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class Session:
         self._urls: dict[str, str] = {}  # URL for requests -> host
         self._hosts: dict[tuple[bytes, str], str] = {}  # key and instance of an agent -> host
         self._keys: dict[str, tuple[bytes, AgentKey]] = {}
-        """By host: the key that its agent has proved, and whose that is."""
+        """By host: the key that its agent has proved, and whose it is."""
         self._instances: dict[str, str] = {}  # host -> instance of its last agent
         self._connected: set[str] = set()
         self._aliases: dict[str, str] = {}
-        """Operator's names of agents that are known by another name, and that name."""
+        """The operator's names of agents that have another name, and that name."""
         self._spare: dict[str, AnyEndpoint] = {}
-        """Their ways through a shell, in case the other name is lost."""
+        """Their ways through a shell, in case we lose the other name."""
         self._next_frame = 0
         self._frame: Frame | None = None
         for name in names:
@@ -139,22 +139,22 @@ class Session:
         return self._news
 
     def leave(self) -> None:
-        """Takes back what ranks do for this operator; see `is_ordering`."""
+        """Cancels what ranks do for this operator; see `is_ordering`."""
         for follower in self._followers:
             follower.end()
 
     @property
     def is_ordering(self) -> bool:
-        """Whether a rank has not answered that yet."""
+        """Whether a rank has yet to confirm that."""
         return any(follower.is_ordering for follower in self._followers)
 
     def explain(self, *, on: bool) -> None:
-        """Whether frames carry the wait-for graph from now on, as far as it can be drawn."""
+        """Whether frames carry the wait-for graph from now on, as far as we can draw it."""
         self._engine.explained_nodes = EXPLAINED_NODES if on or self._explain else 0
         self._next_frame = 0
 
     def discover(self, now: int) -> None:
-        """Connects to names that were resolved and to new agents of this host."""
+        """Connects to resolved names and to new agents of this host."""
         for name, endpoint in self._resolver.resolved():
             self._resolved_at[name] = now
             if not isinstance(endpoint, FrtopError):
@@ -178,7 +178,7 @@ class Session:
             self._search_places(now)
 
     def _search_places(self, now: int) -> None:
-        """Connects to hosts that were found through ssh's settings, Slurm or Kubernetes."""
+        """Connects to hosts found through ssh's settings, Slurm or Kubernetes."""
         assert self._places is not None
         found = self._places.search(now, self._connected)
         for name in found.over:
@@ -199,7 +199,7 @@ class Session:
                 self._state.set_host(name, "failed", _problem(error))
 
     def _connect(self, endpoint: AnyEndpoint) -> None:
-        """Connects once per address: socket events name the address only."""
+        """Connects once per address: socket events name only the address."""
         host = endpoint.host
         known = self._endpoints.get(host)
         if known == endpoint:
@@ -258,7 +258,7 @@ class Session:
         host, whose = event.host, event.whose
         self._connected.add(host)
         self._keys[host] = event.key, whose
-        if whose != "own":  # that is said when its ranks have replaced another's
+        if whose != "own":  # reported once its ranks have replaced another's
             self._state.set_on_host(host, agent_key=whose)
         self._state.set_limits(host, event.limits)
         self.requests.connected(host, now)
@@ -266,7 +266,7 @@ class Session:
     def _receive(self, host: str, response: wire.Response, now: int) -> None:
         if self.requests.tracker.asked(host, response):
             self._apply(host, response, now)
-            # Last: whoever waits for it finds it in the job's state already.
+            # Last: its requester then finds it in the job's state.
             self.requests.receive(host, response, now)
 
     def _apply(self, host: str, response: wire.Response, now: int) -> None:
@@ -281,12 +281,12 @@ class Session:
                 self._state.apply_gauge_history(host, response.history)
 
     def _apply_state(self, host: str, update: wire.Update, may_act: bool, now: int) -> None:
-        # An instance alone could be that of another owner's agent.
+        # The instance alone could belong to another owner's agent.
         key, whose = self._keys.get(host, (b"", ""))
         agent = key, update.instance
         known = self._hosts.get(agent, host)
         if known != host and known in self._connected:
-            # One agent by two names: its ranks must not be counted twice.
+            # One agent under two names: its ranks must not count twice.
             self._disconnect(self._endpoints[host])
             self._make_alias(host, known)
             return
@@ -298,13 +298,13 @@ class Session:
         self._instances[host] = update.instance
         self.requests.identified(host, same=same)
         if not same:
-            self._next_frame = 0  # commands name ranks by the frame's keys: a former agent's
+            self._next_frame = 0  # commands use the frame's keys, which are a former agent's
         self._state.set_host(host, "reporting")
         self._state.set_on_host(host, may_act=may_act, agent_key=whose)
         self._state.apply(host, update, now)
 
     def frame(self) -> Frame | None:
-        """A judged frame, if it is time for one."""
+        """A judged frame, if one is due."""
         now = time.monotonic_ns()
         for host in self._state.hosts_with_doubted_clocks():
             self.requests.clocks.hasten(host, now)
@@ -341,14 +341,14 @@ class Session:
         return (*self.files.writings, *of_features)
 
     def _with_writings(self) -> Frame | None:
-        """The last frame, if a file has come further since."""
+        """The last frame, if a file has progressed since."""
         if self._frame is None or self._frame.writings == self._writings:
             return None
         self._frame = replace(self._frame, writings=self._writings)
         return self._frame
 
     def close(self) -> None:
-        """Gives up what is being fetched; lets a file that is being written end."""
+        """Cancels what is being fetched; lets the current write finish."""
         for follower in self._followers:
             follower.close(time.monotonic_ns())
         self.files.close()

@@ -1,8 +1,8 @@
 """Asks agents what the ranks of the shown job did, slice by slice, while somebody wants to know.
 
-Each slice of time is asked for once, so a request costs an agent only the new ops. A slice ends a
-second ago: what was issued in it is usually over by now. A host has one such request at a time; a
-slow host gets its slices later, and eventually misses the oldest ones.
+We request each slice of time once, so a request costs an agent only the new ops. A slice ends a
+second ago: its ops are usually over by now. A host gets one such request at a time; a slow host
+gets its slices later, and eventually misses the oldest ones.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ from frtop_tui.statistics.wanted import (
 
 INTERVAL_NS: Final = 5_000_000_000
 MANY: Final = 1024
-"""From twice this many ranks on, rows of calls come less often: by a factor of up to `LONGEST`."""
+"""From twice this many ranks on, rows of calls come less often, by a factor of up to `LONGEST`."""
 LONGEST: Final = 4
 LAG_NS: Final = 1_000_000_000
 """How long ago a slice ends."""
 PIECES: Final = 4
-"""The window before the first request is fetched in this many slices, so that it can be dropped
-piece by piece."""
+"""We fetch the window before the first request in this many slices, to be able to drop it piece by
+piece."""
 LATE_NS: Final = 2_000_000_000
-"""Figures do not wait longer than this for a host; it is added when it answers."""
+"""Figures wait no longer than this for a host, which joins when it answers."""
 MOST_WAITING: Final = 8
-"""Slices that a host may be late with."""
+"""Number of slices by which a host may be late."""
 TOO_OLD: Final = "agents older than this frtop send no statistics: {}"
 
 OnStatistics = Callable[[wire.Job, JobStatistics | None, JobStatistics | None], None]
-"""Takes a job, its statistics, and those of the window that a screen shows, if that is another."""
+"""Takes a job, its statistics, and those of a screen's window, if it differs."""
 VERDICTS: Final = "verdicts"
-"""Who wants what verdicts are made of: a screen's window does not change that."""
+"""The name for verdicts, whose statistics do not depend on a screen's window."""
 
 
 def interval_ns(wanted: StatisticsWanted, ranks: int) -> int:
-    """How long a slice is. Rows of calls cost the same for a long slice: some 10 µs a row here."""
+    """The length of a slice. Rows of calls cost the same for a long one: some 10 µs each here."""
     return INTERVAL_NS * (max(1, min(LONGEST, ranks // MANY)) if wanted.calls else 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A slice of time that one host is to be asked for, by the operator's clock."""
+    """A slice of time to request from one host, on the operator's clock."""
 
     number: int
     since_ns: int
@@ -100,10 +100,10 @@ class StatisticsFollower:
         self._fresh = False
         self._built: tuple[int, ...] = ()
         self._is_long = False
-        """Whether verdicts are made of the long window."""
+        """Whether verdicts use the long window."""
 
     def want(self, wanted: StatisticsWanted | None, whom: str = "") -> None:
-        """Asks for what `whom` and others want from now on; None: `whom` wants nothing more."""
+        """From now on, requests what `whom` and others want; None: `whom` no longer wants any."""
         if wanted is None:
             self._by_whom.pop(whom, None)
         else:
@@ -112,7 +112,7 @@ class StatisticsFollower:
             self._fresh = bool(self._until_ns)
 
     def _want_jointly(self) -> bool:
-        """Begins anew if together they want something else than before; returns whether."""
+        """Starts over if their joint wish changed; returns whether it did."""
         joint = joint_wanted(list(self._each().values()))
         if joint == self._wanted:
             return False
@@ -121,14 +121,14 @@ class StatisticsFollower:
         return True
 
     def _each(self) -> dict[str, StatisticsWanted]:
-        """What everybody wants; verdicts on long steps a long window."""
+        """What everybody wants; for long steps, verdicts want a long window."""
         wanted = self._by_whom.get(VERDICTS)
         if wanted is None or not self._is_long:
             return self._by_whom
         return {**self._by_whom, VERDICTS: structs.replace(wanted, window_s=LONG_WINDOW_S)}
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Asks for the next slice when it is due, and publishes what has come."""
+        """Requests the next slice when it is due, and publishes what has arrived."""
         if frame is None or frame.job is None or self._wanted is None:
             return
         if not same_job(self._job, frame.job):
@@ -144,13 +144,13 @@ class StatisticsFollower:
             self._build(frame, self._wanted)
 
     def _holds_up(self, name: str, host: _Host, now: int) -> bool:
-        """Whether to wait for it before figures are shown."""
+        """Whether figures should wait for this host."""
         if name in self._under_way:
             return now - host.asked_ns < LATE_NS
         return bool(host.waiting)
 
     def _begin_anew(self) -> None:
-        """Forgets everything: another job, or other figures of it."""
+        """Forgets everything: for another job, or other figures."""
         self._tracker.drop(*self._under_way.values())
         self._hosts.clear()
         if self._job is not None and self._wanted is None:
@@ -185,7 +185,7 @@ class StatisticsFollower:
                 host = self._hosts[name]
                 if host.too_old:
                     continue
-                # A host that is new is asked for the time before, too.
+                # A new host also gets a request for the time before.
                 earlier = begin if host.covered or first else until - window
                 agent = self._tracker.agent(name)
                 host.waiting.append(
@@ -196,7 +196,7 @@ class StatisticsFollower:
         self._until_ns = until
 
     def _ask(self, name: str, host: _Host, now: int) -> None:
-        """Asks a host for the oldest slice that waits for it."""
+        """Requests the oldest waiting slice from a host."""
         if name in self._under_way or not host.waiting or self._wanted is None:
             return
         one = host.waiting[0]
@@ -252,9 +252,9 @@ class StatisticsFollower:
             self._choose_window(frame, found)
 
     def _choose_window(self, frame: Frame, found: JobStatistics) -> None:
-        """A long one for verdicts, where the last minute has few ops; until it has enough again.
+        """Chooses the long window for verdicts while the last minute has few ops.
 
-        Where there are too many ranks to sample even one op per slice, a minute must do.
+        With too many ranks to sample even one op per slice, a minute must do.
         """
         most = most_ops(found, self._until_ns - _nanoseconds(StatisticsWanted()))
         slices = round(LONG_WINDOW_S * 1e9) // INTERVAL_NS
@@ -266,7 +266,7 @@ class StatisticsFollower:
             self._want_jointly()
 
     def _windows(self) -> tuple[int, ...]:
-        """Windows in ns: that of the verdicts or of any other; then a screen's, if it differs."""
+        """Windows in ns: that of verdicts or of anyone else; then a screen's, if it differs."""
         several = sorted(self._each().items(), key=lambda one: (one[0] != VERDICTS, one[1].calls))
         return tuple(dict.fromkeys(_nanoseconds(wanted) for _, wanted in several))[:2]
 

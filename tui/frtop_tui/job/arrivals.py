@@ -19,11 +19,11 @@ LITTLE_NS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SkewSummary:
-    """Summary of the `ops` sampled ops in which all members are known to have arrived.
+    """Summary of the `ops` sampled ops in which all members are known to have arrived; times in ns.
 
-    Times in ns. `last` are ranks and in how many of the ops each came last, the most often first;
-    `delays` is by rank the median time after the first member. `error_ns` is how wrong times of
-    different hosts may be, None where that was not measured.
+    `last` lists the ranks that came last, each with its number of ops, most frequent first.
+    `delays` maps a rank to its median delay after the first member. `error_ns` bounds the clock
+    error between hosts, None if nobody measured it.
     """
 
     ops: int
@@ -37,7 +37,7 @@ class SkewSummary:
 
 
 def summary_of(group: SampledGroup) -> SkewSummary | None:
-    """None where no sampled op is complete: then nobody knows which rank came last."""
+    """None if no sampled op is complete: then the last rank is unknown."""
     complete = [op for op in group.arrivals if op.complete and op.arrivals]
     if not complete:
         return None
@@ -67,9 +67,9 @@ def sampled_group(statistics: JobStatistics | None, key: GroupKey) -> SampledGro
 
 
 def rank_delays(groups: Iterable[SampledGroup]) -> dict[int, int | None]:
-    """By rank how long after the first member it comes, in ns: the median in its worst group.
+    """Each rank's median delay after the first member, in ns, in its worst group.
 
-    None where that is within the clock error of its hosts.
+    None if the delay is within the clock error of its hosts.
     """
     found: dict[int, int | None] = {}
     for group in groups:
@@ -89,9 +89,9 @@ def rank_delays(groups: Iterable[SampledGroup]) -> dict[int, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class LateIn:
-    """Which ops to search for one to which a rank came last.
+    """Which ops to search for one in which a rank came last.
 
-    Without `kind` or `site` any will do.
+    Without `kind` or `site`, any op matches.
     """
 
     group: Identifier

@@ -21,19 +21,19 @@ from frtop_tui.job.naming import JobKey, job_key
 from frtop_tui.job.record import RankRecord
 
 HINT_NS: Final = 30_000_000_000
-"""How long a hint lasts: by then its ops have been requested and judged."""
+"""How long a hint is valid: its ops have been requested and judged by then."""
 MAX_HINTS: Final = 32
 MAX_HINTS_PER_GROUP: Final = 4
-"""After a rank got out of step all blocks differ: the first ones show where it began."""
+"""Once a rank is out of step, all its blocks differ: the first ones show where that began."""
 MAX_JOBS: Final = 16
 MAX_GROUPS: Final = 16_384
 MAX_BLOCKS_PER_MESSAGE: Final = 4096
 _MAX_BLOCKS: Final = 1024
 _MIN_BLOCKS: Final = 64
-"""Per group: room for everything that a rank sends of it at once."""
+"""Per group: room for everything that a rank sends about it at once."""
 _WORDS: Final = 2**22
-"""Memory for the blocks of a job, in words, while some members have not reported: the more
-groups and members there are, the fewer blocks are held for each."""
+"""Memory for the blocks of a job, in words, while some members have not reported: with more groups
+and members, each gets fewer blocks."""
 _BLOCK_WORDS: Final = 64
 """Per block, in addition to one per rank that reported it."""
 _Sums = tuple[int, int, int, int]
@@ -42,7 +42,7 @@ _Sums = tuple[int, int, int, int]
 
 @dataclass(slots=True, eq=False)
 class _Block:
-    """One block: the ranks by their sum."""
+    """One block: the ranks that reported each sum."""
 
     sides: dict[int, list[int]] = field(default_factory=dict)
     reports: int = 0
@@ -61,7 +61,7 @@ class _PartialBlock:
 
 
 class _Member:
-    """One rank in one group: up to which op it has reported, and what is being added up."""
+    """One rank in one group: the last op that it reported, and the blocks being added up."""
 
     __slots__ = ("parts", "reported")
 
@@ -70,7 +70,7 @@ class _Member:
         self.parts = tuple(_PartialBlock() for _ in SIZES[1:])
 
     def larger(self, sums: _Sums) -> Iterator[_Sums]:
-        """The larger blocks that this one completes."""
+        """Yields the larger blocks that this one completes."""
         first, size, total, pairs = sums
         for part, target in zip(self.parts, SIZES[1:], strict=True):
             if target <= size:
@@ -90,7 +90,7 @@ class _Member:
 
 @dataclass(slots=True, eq=False)
 class _Divergence:
-    """A divergence as it grows. `hint` was handed out, and is valid until more arrives."""
+    """A growing divergence. `hint` has been handed out, and is valid until more arrives."""
 
     id: int
     first: int
@@ -119,7 +119,7 @@ class _Group:
     def add(
         self, rank: int, sums: wire.BlockSums, max_blocks: int
     ) -> list[tuple[int, int, _Block]]:
-        """Takes in checksums; gives blocks that now differ: first op, size, block."""
+        """Takes in checksums; yields the blocks that now differ: first op, size, block."""
         self._max_blocks = max_blocks
         member = self._reporting.get(rank)
         if member is None:
@@ -163,7 +163,7 @@ class _Group:
             differing.append((first, size, block))
 
     def accept(self, divergence: _Divergence) -> bool:
-        """Adds a divergence that is news, if there is room; says whether it did."""
+        """Adds a new divergence if there is room; returns whether it did."""
         first, last = divergence.first, divergence.last
         if len(self.divergences) >= MAX_HINTS_PER_GROUP:
             return False
@@ -175,7 +175,7 @@ class _Group:
 
 
 class ChecksumComparisons:
-    """Checksums of all jobs: several may have the same group."""
+    """Checksums of all jobs: several jobs may have the same group."""
 
     def __init__(self) -> None:
         self._jobs: dict[JobKey, JobChecksums] = {}
@@ -199,7 +199,7 @@ class ChecksumComparisons:
         job.add(rank, record.latest.groups, sums, now_ns)
 
     def add_ops(self, hint: int, record: RankRecord, ops: tuple[wire.Op, ...]) -> None:
-        """Takes in the ops that a rank was asked for; none if it no longer had them."""
+        """Takes in the ops that we asked a rank for; empty if it no longer had them."""
         job = self._jobs.get(job_key(record.identity.job))
         if job is not None:
             job.add_ops(hint, record.identity.rank, ops)

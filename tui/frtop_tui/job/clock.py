@@ -1,7 +1,7 @@
 """Offsets between the clocks of hosts and ours, with their errors; and timers.
 
-An update cannot arrive before it was sent, so each gives an upper bound of the offset. A
-time request gives both bounds: the host read its clock between our sending and receiving.
+An update cannot arrive before it was sent, so each one bounds the offset from above. A time request
+gives both bounds: the host read its clock between our sending and receiving.
 The best pair of bounds stays in use and widens as clocks drift. A pair that contradicts it
 shows that a clock jumped: a virtual machine was moved, a laptop slept.
 """
@@ -17,7 +17,7 @@ DRIFT: Final = 50e-6
 STEP_NS: Final = 200_000
 """Offsets change in steps, so that views are not rebuilt for every microsecond."""
 DOUBT_NS: Final = 1_000_000_000
-"""An update that seems to have taken this long may come from a clock that was stopped."""
+"""If an update seems to have taken this long, the host's clock may have stopped."""
 GUESS_WINDOW_NS: Final = 5_000_000_000
 """Within this time some updates come with little delay."""
 _GUESS_STEP_NS: Final = 1_000_000
@@ -25,7 +25,7 @@ _GUESS_STEP_NS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of the offset, as of `at_ns` on our clock."""
+    """Bounds of the offset at `at_ns` on our clock."""
 
     low: int
     high: int
@@ -36,7 +36,7 @@ class Bounds:
         return (self.low + self.high) // 2
 
     def slack(self, now_ns: int) -> int:
-        """Drift that is possible since then, in ns."""
+        """The possible drift since then, in ns."""
         return int(max(0, now_ns - self.at_ns) * DRIFT)
 
     def error(self, now_ns: int) -> int:
@@ -51,7 +51,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class _Guess:
-    """Offset by the least delayed recent update, while no time request was answered."""
+    """The offset from the least delayed recent update, until a time request is answered."""
 
     offset_ns: int
     least_ns: int
@@ -77,10 +77,10 @@ class HostClock:
 
     offset: int = 0
     last_ns: int = 0  # the host's own time of its last update
-    reported_ns: int = 0  # the operator's time of it
+    reported_ns: int = 0  # when it arrived, on the operator's clock
     silent: bool = False
     doubted: bool = False  # the host should be asked for its time now
-    anchor_ns: int = 0  # of the host: its wall clock minus its monotonic one
+    anchor_ns: int = 0  # the host's wall clock minus its monotonic clock
     _known: bool = False
     _guess: _Guess | None = field(default=None, repr=False)
     _best: Bounds | None = field(default=None, repr=False)
@@ -107,7 +107,7 @@ class HostClock:
             self.doubted = True
 
     def measure(self, sent_ns: int, received_ns: int, host_ns: int) -> None:
-        """Takes in that the host read `host_ns` between our `sent_ns` and `received_ns`."""
+        """Takes in a measurement: the host read `host_ns` between `sent_ns` and `received_ns`."""
         new = Bounds(sent_ns - host_ns, received_ns - host_ns, received_ns)
         best = self._best
         self.doubted = False
@@ -148,8 +148,8 @@ class HostClock:
 class Timers:
     """Times at which something changes without a message, one per key.
 
-    Firing early or twice is harmless: the key is only looked at again. The cost is
-    that of the timers that fire, not of those that are set.
+    Firing early or twice is harmless: the key is merely checked again. Only timers that fire cost
+    time, not those that are set.
     """
 
     def __init__(self) -> None:

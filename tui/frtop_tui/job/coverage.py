@@ -44,7 +44,7 @@ class RankCounts:
     def coverage(
         self, ranks: Mapping[int, ObservedRank], world_size: int, lost_updates: int, nameless: int
     ) -> Coverage:
-        """Coverage of `ranks`, those counted; `nameless` processes have no rank yet."""
+        """Coverage of the counted `ranks`; `nameless` processes have no rank yet."""
         expected = world_size or len(ranks)
         never = set(range(expected)).difference(ranks) if len(ranks) < expected else set()
         notes: list[CoverageNote] = []
@@ -54,7 +54,7 @@ class RankCounts:
                 " is not connected, or not searched for (FRTOP_UNPREPARED=0)"
             )
             if self._others_ended:
-                text = f"{folded(never)} never reported: ended, says the launcher of the others"
+                text = f"{folded(never)} never reported: ended, according to the others' launcher"
             notes.append(CoverageNote(text, "never reported"))
         if self.unreachable:
             text = f"{folded(self.unreachable)}: host silent, last known state shown"
@@ -62,7 +62,7 @@ class RankCounts:
         texts = self._recorder_notes()
         texts[:0] = _by_rank(self._unreadable, len(ranks))
         if unprepared := self._unprepared.difference(self._unreadable):
-            text = f"{NOT_PREPARED}, so of past ops at most what torch records; {NEXT_TIME}"
+            text = f"{NOT_PREPARED}, so past ops only as far as torch records them; {NEXT_TIME}"
             everybody = len(unprepared) == len(ranks)
             texts.insert(0, text if everybody else f"{folded(unprepared)}: {text}")
         if self._unread:
@@ -156,7 +156,7 @@ class RankCounts:
 
 
 def _by_rank(sentences: Mapping[int, tuple[str, ...]], ranks: int) -> list[str]:
-    """What is said of ranks, each sentence once, with the ranks that it is about."""
+    """Each sentence about ranks once, with the ranks that it applies to."""
     found: dict[str, list[int]] = {}
     for rank, those in sorted(sentences.items()):
         for sentence in those:

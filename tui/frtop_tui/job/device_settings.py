@@ -10,13 +10,13 @@ from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import group_label, shortened
 
 _MOST: Final = 256
-"""Combinations of groups and settings that are remembered: ranks of a job are alike."""
+"""Cached combinations of groups and settings: the ranks of a job are alike."""
 
 
 def settings_of_rank(rank: Rank) -> tuple[DeviceSetting, ...]:
-    """Which settings of a prepared rank are in the way, the worst first; of others none is known.
+    """The settings of a prepared rank that hide its devices, worst first; other ranks' are unknown.
 
-    What its recorder says of its groups counts more than what is set.
+    What the recorder says about its groups overrides the settings.
     """
     who = rank.identity
     if not who.prepared:

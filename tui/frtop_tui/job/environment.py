@@ -15,14 +15,14 @@ OWN: Final = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VIS
 OWN_PREFIX: Final = "SLURM_"
 UNSET: Final = "not set"
 VERSIONS: Final = frozenset({"torch", "python"})
-"""Every rank has these: a missing value has not been reported yet, and is no difference."""
+"""Every rank has these: a missing value is not reported yet, so it is no difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """By name: the value of all ranks, or folded ranks by value where they differ.
+    """By name: the value of all ranks, or, where they differ, the folded ranks by value.
 
-    `members` has these ranks one by one, and `unknown` those whose settings were not read.
+    `members` lists these ranks one by one, `unknown` those whose settings nobody could read.
     """
 
     common: Mapping[str, str]
@@ -32,9 +32,9 @@ class Environment:
 
 
 def environment(views: Iterable[Rank]) -> Environment:
-    """Compares the settings of all ranks with a recorder, `torch` and `python` among them.
+    """Compares the settings of all ranks with a recorder, including `torch` and `python`.
 
-    Of the others no settings are read.
+    Settings of other ranks are not read.
     """
     alike: dict[tuple[object, ...], list[Rank]] = defaultdict(list)  # most ranks are
     unknown: list[int] = []
@@ -69,7 +69,7 @@ def environment(views: Iterable[Rank]) -> Environment:
 
 
 def is_own(name: str) -> bool:
-    """Whether each rank gets its own value of a setting from the launcher."""
+    """Whether the launcher gives each rank its own value of a setting."""
     return name in OWN or name.startswith(OWN_PREFIX)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from frtop_probe import wire
 
 SPINS: Final = "a kernel spins, as NCCL's do while they wait"
-"""Said of a GPU that is busy at little more than idle power."""
+"""Describes a GPU that is busy at little more than idle power."""
 _THROTTLE: Final = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -15,11 +15,11 @@ _THROTTLE: Final = {
     0x40: "heat (hardware)",
     0x80: "power brake",
 }
-"""NVML's reasons that slow a GPU down against its will. The others are settings, or idleness."""
+"""NVML's reasons for a GPU slowed down involuntarily. The others are settings, or idleness."""
 
 
 def power_text(power_mw: int | None, limit_mw: int | None) -> str:
-    """`96 of 700 W`, `96 W`, "" where it is not known."""
+    """`96 of 700 W`, `96 W`, or "" if unknown."""
     if power_mw is None:
         return ""
     watts = f"{power_mw / 1000:.0f}"
@@ -27,18 +27,18 @@ def power_text(power_mw: int | None, limit_mw: int | None) -> str:
 
 
 def shared_text(gpu: wire.Gpu) -> str:
-    """That its figures are not those of one process alone, "" if they are, or nobody knows."""
+    """Says that several processes share the GPU; "" if not, or if unknown."""
     if gpu.processes > 1:
         return f"shared by {gpu.processes} processes: these are the figures of all"
     return ""
 
 
 def throttle_text(bits: int | None) -> str:
-    """`slowed by power cap, heat (hardware)`; "" if nothing slows it, or nobody knows."""
+    """`slowed by power cap, heat (hardware)`; "" if nothing slows it, or if unknown."""
     named = throttle_reasons(bits)
     return f"slowed by {', '.join(named)}" if named else ""
 
 
 def throttle_reasons(bits: int | None) -> list[str]:
-    """`power cap`, `heat (hardware)`: what slows it down against its will."""
+    """`power cap`, `heat (hardware)`: what slows it down involuntarily."""
     return [name for bit, name in _THROTTLE.items() if (bits or 0) & bit]

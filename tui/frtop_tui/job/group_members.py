@@ -1,4 +1,4 @@
-"""How far each member of one group is: what it issued and, where that is seen, completed."""
+"""How far each member of one group is: what it issued and, if visible, completed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ RankT = TypeVar("RankT", bound=Rank)
 
 
 class Member(Struct, Generic[RankT], frozen=True):
-    """One member. `rank` is None where it never reported, `group` where it does not know it.
+    """One member.
 
-    `issued` is the number of the last collective that it issued, 0 before the first; None where
-    nobody knows. `progress` is None before its first op there.
+    `rank` is None if it never reported, `group` if it does not know the group. `issued` is the
+    number of the last collective that it issued: 0 before the first, None if unknown. `progress` is
+    None before its first op in the group.
     """
 
     number: int
@@ -30,9 +31,9 @@ class Member(Struct, Generic[RankT], frozen=True):
 
     @property
     def completed(self) -> int | None:
-        """The number of the last collective that is known to be over; None where nobody knows.
+        """The number of the last collective that is known to be over; None if unknown.
 
-        An op that its rank waits in is not over, and those before it are.
+        An op that its rank waits in is not over; those before it are.
         """
         progress, rank = self.progress, self.rank
         if progress is None or rank is None or self.issued is None:
@@ -56,7 +57,7 @@ class Member(Struct, Generic[RankT], frozen=True):
 def members(
     view: GroupView, ranks: Mapping[int, RankT], only: Iterable[int] | None = None
 ) -> Iterator[Member[RankT]]:
-    """The members of a group in order, or `only` some. Each costs a microsecond."""
+    """The members of a group in order, or `only` some of them. Each costs a microsecond."""
     key: Identifier = identifier(view.key)
     name, folded, epoch = key
     local = 0  # mostly the same for all: ranks make groups in one order
@@ -66,7 +67,7 @@ def members(
             yield Member(number)
             continue
         group = rank.groups.get(local)
-        # The same text is compared in no time; names and epochs repeat with other members.
+        # Comparing identical strings is free; names and epochs repeat with other members.
         if group is None or group.ranks != folded or group.name != name or group.epoch != epoch:
             group = next((one for one in rank.groups.values() if identifier(one) == key), None)
         if group is None:
@@ -83,7 +84,7 @@ def members(
 def by_number(
     numbers: Iterable[tuple[int, int | None]],
 ) -> list[tuple[int | None, tuple[int, ...]]]:
-    """Ranks by the number that each has come to, the furthest first; unknown ones last."""
+    """Ranks by the number that each has reached, the furthest first, unknown ones last."""
     found: dict[int | None, list[int]] = defaultdict(list)
     for rank, number in numbers:
         found[number].append(rank)

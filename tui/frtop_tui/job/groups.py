@@ -17,7 +17,7 @@ Identifier = tuple[str, str, int]
 
 
 def identifier(group: wire.Group | GroupKey) -> Identifier:
-    """The same for a group as one rank knows it and for its key across ranks."""
+    """One identifier for a group as a rank knows it and for its key across ranks."""
     return (group.name, group.ranks, group.epoch)
 
 
@@ -89,7 +89,7 @@ class Groups:
 
 
 def _shown(rank: Rank) -> Mapping[int, wire.Group]:
-    """The groups of a rank without those that it has destroyed."""
+    """The groups of a rank, except those that it has destroyed."""
     if not any(group.gone for group in rank.groups.values()):
         return rank.groups
     return {number: group for number, group in rank.groups.items() if not group.gone}
@@ -102,7 +102,7 @@ def _order(key: Identifier) -> tuple[object, ...]:
 
 
 class _Group:
-    """One group: of each rank its number, when it issued that, and the op."""
+    """One group: each rank's number, when it issued that op, and the op itself."""
 
     def __init__(self) -> None:
         self.progress: dict[int, tuple[int, int, wire.Op | None]] = {}
@@ -117,7 +117,7 @@ class _Group:
     def put(
         self, rank: int, group: wire.Group, last: wire.GroupProgress | None, clock_ns: int
     ) -> bool:
-        """Sets the progress of a rank; says whether that changed anything."""
+        """Sets the progress of a rank; returns whether that changed anything."""
         progress: tuple[int, int, wire.Op | None] = (0, 0, None)
         if last is not None:
             progress = (last.number, last.issued_ns + clock_ns, last.last)

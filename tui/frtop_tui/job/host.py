@@ -21,7 +21,7 @@ LOSSES_SHOWN_NS: Final = 600_000_000_000
 
 @dataclass(slots=True)
 class ConnectionLosses:
-    """Recent losses of the connection: a host that comes and goes must not look well."""
+    """Recent losses of the connection: a host that comes and goes must not look healthy."""
 
     times: deque[int] = field(default_factory=lambda: deque(maxlen=99))
     problem: Problem | None = None
@@ -41,7 +41,7 @@ class ConnectionLosses:
 
 @dataclass(slots=True)
 class HostRecord:
-    """What is known of one host; `view` is without what depends on time."""
+    """What is known about one host; `view` leaves out what depends on time."""
 
     view: HostView
     clock: HostClock = field(default_factory=HostClock)
@@ -50,7 +50,7 @@ class HostRecord:
     number: int = 0  # of the last update
     complete: bool = False  # a full state was applied and no update is missing since
     missing: int = 0  # updates lost since the last full state
-    limits: tuple[str, ...] = ()  # what its agent said at first: what it cannot do there
+    limits: tuple[str, ...] = ()  # what its agent, when it started, said that it cannot do there
     records: dict[int, RankRecord] = field(default_factory=dict)
     gauges: GaugeRecord = field(default_factory=GaugeRecord)
     timers: Timers = field(default_factory=Timers)
@@ -58,7 +58,7 @@ class HostRecord:
     _as_of: tuple[int, int, int] = (0, 0, 0)
 
     def changed_by_time(self) -> list[RankRecord]:
-        """Records that may have changed without a message since the last call."""
+        """The records that may have changed without a message since the last call."""
         clock, was = self.clock, self._as_of
         silent_since_ns = clock.reported_ns if clock.silent else 0
         self._as_of = (clock.offset, silent_since_ns, clock.last_ns)
@@ -72,7 +72,7 @@ class HostRecord:
             self.timers.set(record.key, at_ns)
 
     def view_at(self, now_ns: int, wall_ns: int) -> HostView:
-        """The host with what depends on time: silence, recent losses, clock error."""
+        """The host, including what depends on time: silence, recent losses, clock error."""
         clock = self.clock
         clock.silent = bool(clock.reported_ns) and now_ns - clock.reported_ns > HOST_SILENT_NS
         state: HostState = "silent" if clock.silent else self.view.state

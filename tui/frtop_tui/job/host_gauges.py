@@ -1,4 +1,4 @@
-"""The gauges of a host as an operator has them: the newest, and the history where it was asked for.
+"""The gauges of a host on the operator's side: the newest, and the history if requested.
 
 docs/features/gauges.md has the units. Values of a history stay packed: most are never drawn.
 """
@@ -24,10 +24,10 @@ UNKNOWN: Final = -1
 
 
 class GaugedSubject(Struct, frozen=True):
-    """One thing with its newest figures; a figure that is not known is left out.
+    """One subject with its newest figures; unknown figures are left out.
 
-    `kind`, `name`, `detail`, `keys` and `problem` are as in `wire.GaugeSubject`. `history` has, by
-    gauge, the values at the `times` of its host's gauges.
+    `kind`, `name`, `detail`, `keys` and `problem` are as in `wire.GaugeSubject`. `history` maps a
+    gauge to its values at the `times` of its host's gauges.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class GaugedSubject(Struct, frozen=True):
 
 
 class HostGauges(Struct, frozen=True):
-    """All of one host as of `at_ns`, by its own clock; `notes` are what it does not offer."""
+    """All gauges of one host at `at_ns` on its own clock; `notes` say what it does not offer."""
 
     at_ns: int
     subjects: tuple[GaugedSubject, ...] = ()
@@ -49,11 +49,11 @@ class HostGauges(Struct, frozen=True):
     times: wire.HistoryColumn = wire.HistoryColumn(0)
 
     def of_kind(self, kind: str) -> tuple[GaugedSubject, ...]:
-        """Those of one kind, in order of their names."""
+        """The subjects of one kind, ordered by name."""
         return tuple(one for one in self.subjects if one.kind == kind)
 
     def past(self, subject: GaugedSubject, gauge: str) -> tuple[int, ...]:
-        """The history of a gauge, oldest first, `UNKNOWN` where it was not known."""
+        """The history of a gauge, oldest first, with `UNKNOWN` for missing values."""
         column = subject.history.get(gauge)
         return _unpacked(column, self.points) if column is not None else ()
 
@@ -71,7 +71,7 @@ class HostGauges(Struct, frozen=True):
 def _unpacked(column: wire.HistoryColumn, points: int) -> tuple[int, ...]:
     try:
         return tuple(unpack_column(column, points))
-    except ValueError:  # of a damaged file, or an agent that is none
+    except ValueError:  # from a damaged file, or from something that is no agent
         return ()
 
 
@@ -88,7 +88,7 @@ class GaugeRecord:
     _view: HostGauges | None = None
 
     def apply(self, sample: wire.HostSample, *, full: bool) -> None:
-        """Takes in what is new, or all there is."""
+        """Takes in what is new, or, if `full`, everything."""
         if full:
             self._subjects, self._series, self._values, self._notes = {}, {}, {}, ()
         self._at_ns = max(0, sample.at_ns)
@@ -110,19 +110,19 @@ class GaugeRecord:
         self._view = None
 
     def apply_history(self, history: wire.GaugeHistory) -> None:
-        """Takes in the last ten minutes, in place of what was known of them."""
+        """Takes in the last ten minutes, replacing what was known of them."""
         if 0 <= history.points <= MAX_POINTS and len(history.columns) <= MAX_SERIES:
             self._history = history
             self._view = None
 
     def forget(self) -> None:
-        """Another agent has other numbers."""
+        """Forgets everything: another agent has other numbers."""
         self._history = wire.GaugeHistory()
         self._subjects, self._series, self._values, self._notes = {}, {}, {}, ()
         self._at_ns, self._view = -1, None
 
     def view(self) -> HostGauges | None:
-        """All of it; None before the first sample. The same object until something is new."""
+        """All gauges; None before the first sample. The same object until something changes."""
         if self._view is None and (self._at_ns >= 0 or self._history.points):
             self._view = self._made()
         return self._view
@@ -159,7 +159,7 @@ class GaugeRecord:
 
 
 def natural(name: str) -> tuple[int, int, str]:
-    """Numbers in order of size, before names."""
+    """Sort key: numbers by size, before names."""
     return (0, int(name), "") if name.isdecimal() and len(name) < 10 else (1, 0, name)
 
 

@@ -14,7 +14,7 @@ PHASES: Final = {
     "recompute": "recomputed forward",
     "outside": "outside of the model",
 }
-"""Phases of an issuer in the order of a step, as they are called."""
+"""The phases of an issuer, as people call them, in the order of a step."""
 _COUNT: Final = re.compile(r" \(\d+ parameters?\)$")
 _UNNAMED: Final = "the model"
 
@@ -22,7 +22,7 @@ _UNNAMED: Final = "the model"
 def issuer_text(issuer: wire.Issuer | None) -> str:
     """`backward of layers.3.mlp`, `backward, DDP bucket 2: layers.1 ... layers.4 (8 parameters)`.
 
-    "" where modules are not recorded, or an op belongs to nothing.
+    "" if modules are not recorded, or if no module issued the op.
     """
     if issuer is None or (issuer.phase == "outside" and not (issuer.path or issuer.part)):
         return ""
@@ -30,7 +30,7 @@ def issuer_text(issuer: wire.Issuer | None) -> str:
     if issuer.phase == "outside":
         return issuer.path or issuer.part
     name = module_name(issuer)
-    # A bucket is of all of it.
+    # A bucket belongs to the whole model.
     of_all = bool(issuer.part) and not issuer.path and not _is_numbered(issuer)
     of = f" of {name}" if name and not of_all else ""
     return ", ".join(filter(None, (f"{phase}{of}", issuer.part)))
@@ -42,9 +42,9 @@ def brief_issuer(issuer: wire.Issuer | None) -> str:
 
 
 def module_name(issuer: wire.Issuer) -> str:
-    """The module by its path, the outermost one by its class; "" where it is not known.
+    """The module's path, or the class of the outermost module; "" if unknown.
 
-    Of several models of one class with the model: `layers.3.mlp of Net #2`.
+    If several models share a class, it names the model: `layers.3.mlp of Net #2`.
     """
     if issuer.path and _is_numbered(issuer):
         return f"{issuer.path} of {issuer.root}"
@@ -57,7 +57,7 @@ def _is_numbered(issuer: wire.Issuer) -> bool:
 
 
 def issuer_fields(issuer: wire.Issuer | None) -> dict[str, str]:
-    """What issued an op, for JSON; nothing where modules are not recorded."""
+    """What issued an op, for JSON; empty if modules are not recorded."""
     if issuer is None:
         return {}
     return {"phase": issuer.phase, "module": full_path(issuer), "module_part": issuer.part}

@@ -1,6 +1,6 @@
 """When anything last moved in the jobs that are not shown, without a diagnosis.
 
-Someone who looks at one job must not take silence about the others for health.
+A person who looks at one job must not take silence about the others for health.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ INTERVAL_NS: Final = 1_000_000_000
 LONG_S: Final = 3.0
 """Shorter waits are normal."""
 REPORTED: Final = ("operator: ", "numbers: ", "recorder: ")
-"""How notes begin that are in reports: of operators, of numbers that they had sampled, and why a
-recorder is not read."""
+"""Beginnings of the notes that reports contain: about operators, about numbers that they had
+sampled, and why a recorder is not read."""
 MOST_NOTES: Final = 8
-"""Different notes of the ranks of one job."""
+"""At most this many different notes of the ranks of one job."""
 
 
 def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActivity:
-    """The age of a job, and when anything last moved in it, by its ranks that are reporting.
+    """The age of a job, and when anything last moved in it, from the ranks that are reporting.
 
-    Of the job that is judged only its age: its frame has the rest, and to search all groups
-    of thousands of ranks again would be expensive.
+    For the judged job, only its age: its frame has the rest, and searching all groups of thousands
+    of ranks again would be expensive.
     """
     ended_ns = one.ended_ns()
     known = JobActivity(
@@ -60,9 +60,9 @@ def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActiv
 
 
 def rank_notes(ranks: Iterable[Rank], beginnings: tuple[str, ...] = ("",)) -> tuple[str, ...]:
-    """`ranks 0-3: c10d state not readable`: what the ranks' notes say, each once.
+    """`ranks 0-3: c10d state not readable`: each different note of the ranks once.
 
-    Of a thousand ranks often all say the same.
+    Often all of a thousand ranks say the same.
     """
     found: dict[str, set[int]] = {}
     for view in ranks:
@@ -72,11 +72,11 @@ def rank_notes(ranks: Iterable[Rank], beginnings: tuple[str, ...] = ("",)) -> tu
             found.setdefault(note, set()).add(view.rank)
     notes = [f"{folded(numbers)}: {note}" for note, numbers in found.items()]
     more = len(notes) - MOST_NOTES
-    return (*notes[:MOST_NOTES], *([f"and {more} more notes of its ranks"] if more > 0 else []))
+    return (*notes[:MOST_NOTES], *([f"and {more} more notes from its ranks"] if more > 0 else []))
 
 
 class JobActivities:
-    """The activities of all jobs, computed once a second: that goes over all their ranks."""
+    """The activities of all jobs, computed once a second because that visits all their ranks."""
 
     def __init__(self) -> None:
         self._jobs: list[JobRanks] = []
@@ -87,7 +87,7 @@ class JobActivities:
     def at(
         self, now_ns: int, jobs: list[JobRanks], judged: JobRanks | None
     ) -> tuple[JobActivity, ...]:
-        """As of `now_ns`, or of the last second while the jobs have the same ranks."""
+        """The activities at `now_ns`, or up to a second old while the jobs have the same ranks."""
         same = len(jobs) == len(self._jobs) and all(map(is_, jobs, self._jobs))
         if not same or judged is not self._judged or not 0 <= now_ns - self._at_ns < INTERVAL_NS:
             self._jobs, self._judged, self._at_ns = jobs, judged, now_ns
@@ -100,7 +100,7 @@ def _moved_ns(record: RankRecord) -> int:
 
 
 def moved_ns(view: Rank, clock_ns: int) -> int:
-    """When it last issued an op or began a step, on our clock; 0 for never."""
+    """When it last issued an op or began a step, on our clock; 0 if never."""
     times = [progress.issued_ns for progress in view.group_progress.values()]
     times += [op.issued_ns for op in view.pending]
     times += [view.status.step_ns] if view.status is not None else []
@@ -109,13 +109,13 @@ def moved_ns(view: Rank, clock_ns: int) -> int:
 
 
 def _waits_ns(record: RankRecord) -> int:
-    """Since when it waits in its oldest op, on our clock; 0 when it waits in none."""
+    """When the wait in its oldest op began, on our clock; 0 if it waits in none."""
     since = [op.issued_ns for op in record.latest.pending if op.sync and not op.done_ns]
     return min(since) + record.clock.offset if since else 0
 
 
 def activity_text(activity: JobActivity | None) -> str:
-    """`waits 4m12s`, `last op at least 40s ago`, "" when nothing is known."""
+    """`waits 4m12s`, `last op at least 40s ago`, or "" if nothing is known."""
     if activity is None or activity.quiet_s is None:
         return ""
     if activity.waits_s is not None and min(activity.waits_s, activity.quiet_s) > LONG_S:
@@ -134,9 +134,9 @@ def known_jobs(frame: BaseFrame) -> tuple[wire.Job, ...]:
 
 
 def other_jobs_count(frame: BaseFrame) -> str:
-    """`2 live, 9 ended`: the jobs beside the shown one, "" for none."""
+    """`2 live, 9 ended`: the jobs other than the shown one, "" for none."""
     live, rest = len(frame.running_jobs), len(frame.other_jobs) - len(frame.running_jobs)
-    # Whether jobs ended is unknown when only black boxes or dumps are left of them.
+    # If only black boxes or dumps are left of a job, nobody knows whether it ended.
     known = frame.recorded is None or frame.recorded.kind == "capture"
     words = [f"{live} live"] if live else []
     words += [f"{rest} {'ended' if known else 'recorded'}"] if rest > 0 else []
@@ -144,7 +144,7 @@ def other_jobs_count(frame: BaseFrame) -> str:
 
 
 def other_jobs_line(frame: BaseFrame) -> str:
-    """The jobs beside the shown one, for a panel: how many, and whether the living wait."""
+    """The other jobs, for a panel: how many, and whether the living ones wait."""
     count = other_jobs_count(frame)
     if not count:
         return ""
@@ -166,7 +166,7 @@ def other_jobs_line(frame: BaseFrame) -> str:
 
 
 def other_jobs_text(frame: BaseFrame) -> str:
-    """The same for the command line: which ones live, and the option that shows each."""
+    """The other jobs, for the command line: which ones live, and the option that shows each."""
     count = other_jobs_count(frame)
     if not count:
         return ""

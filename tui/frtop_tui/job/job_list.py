@@ -1,4 +1,4 @@
-"""All jobs that the agents see, and for each what keeps it from being seen whole."""
+"""All jobs that the agents see, and what keeps frtop from seeing each one completely."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frtop_tui.job.unprepared import NOT_PREPARED, all_prepared, is_least_since
 
 
 class ListedJob(Struct, frozen=True):
-    """A job, what to type for it, and what is in the way of seeing it, in sentences."""
+    """A job, what to type for it, and, in sentences, what hides parts of it."""
 
     job: wire.Job
     call: str
@@ -27,7 +27,7 @@ class ListedJob(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As `--job` takes it: torch counts attempts from 0."""
+        """The name that `--job` takes; torch counts attempts from 0."""
         return f"{job_title(self.job)}{f'#{self.job.attempt}' if self.job.attempt else ''}"
 
     @property
@@ -36,12 +36,12 @@ class ListedJob(Struct, frozen=True):
 
     @property
     def prepared(self) -> bool | None:
-        """Whether all of its ranks have a recorder; None while that is not known."""
+        """Whether all of its ranks have a recorder; None while unknown."""
         return all_prepared(self.activity.ranks, self.activity.unprepared)
 
 
 def listed_jobs(frame: BaseFrame) -> list[ListedJob]:
-    """Living jobs first, each kind from new to old."""
+    """All jobs: the living before the ended ones, newest first."""
     among = known_jobs(frame)
     running = {job_key(job) for job in frame.running_jobs}
     rows = []
@@ -63,7 +63,7 @@ def _is_over(frame: BaseFrame, activity: JobActivity) -> bool:
 
 
 def _with_last_op(frame: BaseFrame, activity: JobActivity) -> JobActivity:
-    """For the shown job, its groups say when the last op was issued."""
+    """Adds when the shown job issued its last op, from its groups."""
     idle = [group.idle_s(frame.now_ns) for group in frame.groups if group.number]
     if activity.quiet_s is not None or not idle:
         return activity
@@ -73,7 +73,7 @@ def _with_last_op(frame: BaseFrame, activity: JobActivity) -> JobActivity:
 
 def _of_shown(frame: BaseFrame) -> Iterator[str]:
     for note in frame.coverage.notes:
-        if NOT_PREPARED not in note.text:  # that is a property of the job, and in nobody's way
+        if NOT_PREPARED not in note.text:  # that is a property of the job and hides nothing
             yield note.text
     yield from rank_notes(frame.ranks.values())
 

@@ -1,7 +1,7 @@
 """Which ranks make up which job, and which of the jobs is shown.
 
-Shown is the newest job that lives, for as long as it lives, whatever else starts meanwhile.
-A job that the operator chose stays even after its end.
+The newest living job is shown for as long as it lives, whatever else starts meanwhile. A job that
+the operator chose stays even after its end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from frtop_tui.job.record import RankRecord
 from frtop_tui.job.units import duration
 
 SETTLE_NS: Final = 3_000_000_000
-"""Hosts connect one after the other: within this time a newer job replaces the shown one."""
+"""Hosts connect one after the other: during this time a newer job replaces the shown one."""
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -40,7 +40,7 @@ class JobRanks:
     records: list[RankRecord]
     job: wire.Job = field(init=False)
     ranks: int = field(init=False)
-    """How many different ones are known."""
+    """How many different ranks are known."""
     unprepared: int = field(init=False)
     """How many of them have no recorder."""
     _spans: list[tuple[HostClock, int, int]] = field(init=False, repr=False)
@@ -92,7 +92,7 @@ class JobRanks:
         )
 
     def has_pid(self, pid: int) -> bool:
-        """Whether one of its ranks is this process; one that ended only where none lives."""
+        """Whether one of its ranks is this process; an ended one counts only if none lives."""
         lives = self.lives
         return any(
             record.identity.pid == pid for record in self.records if not (lives and record.ended)
@@ -105,7 +105,7 @@ def started_ns(record: RankRecord) -> int:
 
 
 def by_job(records: Iterable[RankRecord]) -> tuple[list[JobRanks], list[RankRecord]]:
-    """Groups records into jobs, living and newest first; gives records without a rank beside."""
+    """Groups records into jobs, living and newest first; also returns records without a rank."""
     found: dict[JobKey, list[RankRecord]] = {}
     keys: dict[wire.Job, JobKey] = {}
     nameless: list[RankRecord] = []
@@ -139,10 +139,10 @@ def newest_first(jobs: Iterable[JobRanks]) -> list[JobRanks]:
 
 
 def _join_unprepared(found: dict[JobKey, list[RankRecord]]) -> None:
-    """Puts ranks without a recorder to the prepared job that they are the rest of.
+    """Adds ranks without a recorder to the prepared job that lacks them.
 
-    They read another nonce than the recorders agreed on. So the place must be the same, exactly
-    one living job must fit, and no rank may be in both.
+    Their nonce differs from the one that the recorders agreed on. So the place must be the same,
+    exactly one living job must fit, and no rank may be in both.
     """
     places: defaultdict[tuple[str, int, int], list[JobKey]] = defaultdict(list)
     for key, records in found.items():
@@ -179,7 +179,7 @@ def _may_be_same(job: Sequence[RankRecord], early: Sequence[RankRecord]) -> bool
 
 
 def same_run(job: wire.Job, other: wire.Job) -> bool:
-    """Whether these are attempts of one run: one program, restarted by its launcher."""
+    """Whether these are attempts of one run: a program that its launcher restarted."""
     if job.name != other.name or job_key(job) == job_key(other):
         return False
     if job.run_id not in NO_RUN:
@@ -213,7 +213,7 @@ class JobPicker:
         return chosen
 
     def _current(self, jobs: Sequence[JobRanks], now_ns: int) -> JobRanks | None:
-        """The shown job, while it lives or no other one does."""
+        """The shown job, while it lives or no other job does."""
         shown = self._shown_in(jobs)
         if shown is None or now_ns - self._since_ns < SETTLE_NS:
             return None
@@ -229,7 +229,7 @@ class JobPicker:
         now_ns: int,
         wanted: Wanted = None,
     ) -> tuple[str, ...]:
-        """Notes on other jobs of the wanted name, and on attempts of the same run."""
+        """Notes on other jobs with the wanted name, and on other attempts of the same run."""
         return (*_same_name(chosen, jobs, wanted), *self._attempts(chosen, jobs, now_ns))
 
     def _attempts(self, chosen: JobRanks, jobs: Sequence[JobRanks], now_ns: int) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ class JobPicker:
             one = newer[0]
             since = duration(one.age_s(now_ns))
             call = job_call(one.job, [other.job for other in jobs])
-            shown = f"shown is attempt {chosen.job.attempt}, which has ended"
+            shown = f"this is attempt {chosen.job.attempt}, which has ended"
             return (
                 f"{shown}; attempt {one.job.attempt} has lived for {since}: --job {typed(call)}",
             )
@@ -260,7 +260,7 @@ def _fits(one: JobRanks, wanted: str | RankPid | None) -> bool:
 
 
 def _same_name(chosen: JobRanks, jobs: Sequence[JobRanks], wanted: Wanted) -> tuple[str, ...]:
-    """Says that a name means several living jobs, and what to type for the others."""
+    """Says that several living jobs have this name, and what to type for the others."""
     if not isinstance(wanted, str):
         return ()
     fitting = [one for one in jobs if one.lives and is_called(one.job, wanted)]
@@ -274,14 +274,14 @@ def _same_name(chosen: JobRanks, jobs: Sequence[JobRanks], wanted: Wanted) -> tu
 
 
 def _is(one: JobRanks, key: JobKey) -> bool:
-    """Whether a job has that key, which may be from before its nonce was known."""
+    """Whether a job has that key, which may be older than its nonce."""
     return one.key == key or (not key[-1] and one.key[:-1] == key[:-1])
 
 
 def nothing_to_show(
     hosts: Sequence[HostView], wanted: Wanted, jobs: Sequence[JobRanks]
 ) -> Problem | None:
-    """Why no job is shown; None when there is simply none yet."""
+    """Why no job is shown; None if there is simply none yet."""
     if isinstance(wanted, RankPid) and not jobs and any(host.reported_ns for host in hosts):
         return Problem(
             f"no rank has pid {wanted.pid}: no job was found on this host",
@@ -294,5 +294,5 @@ def nothing_to_show(
             return Problem(f"no rank has pid {wanted.pid}: there is {listed(there)}", step)
         if isinstance(wanted, str):
             return Problem(f"no job is called {wanted!r}: there is {listed(there)}", step)
-        return Problem(f"the chosen job is not known any more: there is {listed(there)}", step)
+        return Problem(f"the chosen job is no longer known: there is {listed(there)}", step)
     return next((host.problem for host in hosts if host.problem is not None), None)

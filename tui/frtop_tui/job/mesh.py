@@ -2,7 +2,7 @@
 
 A dimension is a set of groups of one size that hold every rank once. Dimensions are a mesh when
 each of their combinations names exactly one rank. Groups that are no dimension, such as those of
-some ranks only, do not hinder; without such dimensions there is no mesh, and it says why.
+only some ranks, do not matter; without any dimensions there is no mesh, and `NoMesh` says why.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from frtop_tui.job.naming import listed
 from frtop_tui.job.units import counted
 
 MOST_FAMILIES: Final = 16
-"""More sets of groups than these are not combined: each pair of them costs a look at all ranks."""
+"""At most this many sets of groups are combined: each pair costs a look at all ranks."""
 _NUMBERED: Final = re.compile(r"[:_.\-\[\s]*\d+\]?$")
 _AROUND: Final = re.compile(r"^mesh_|_(parallel_)?(process_)?group$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One axis: `size` ranks beside each other in each of its groups."""
+    """One axis: each of its groups has `size` ranks."""
 
     name: str
     size: int
     coordinates: Mapping[int, int]
-    """By rank: where on this axis."""
+    """Each rank's position on this axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The axes, the outermost first, and what other sets of groups are in terms of them."""
+    """The axes, outermost first, and the other sets of groups in terms of them."""
 
     dimensions: tuple[Dimension, ...]
     others: tuple[tuple[str, str], ...] = ()
@@ -51,7 +51,7 @@ class Mesh:
         return " x ".join(f"{one.name} {one.size}" for one in self.dimensions)
 
     def place(self, members: Sequence[int]) -> str:
-        """Where the ranks of a group are on the axes that they do not spread over: `tp 1, pp 0`."""
+        """The position of a group on the axes that its ranks do not spread over: `tp 1, pp 0`."""
         fixed = [
             f"{one.name} {one.coordinates[members[0]]}"
             for one in self.dimensions
@@ -62,7 +62,7 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class NoMesh:
-    """Why there is none."""
+    """Why there is no mesh."""
 
     reason: str
 
@@ -81,7 +81,7 @@ class _Family:
 
     @property
     def span(self) -> int:
-        """How far apart its ranks are: of the outermost axis the furthest."""
+        """How far apart its ranks are: the furthest on the outermost axis."""
         members = self.groups[0].members
         return members[1] - members[0]
 
@@ -91,9 +91,9 @@ class _Family:
 
 
 def find_mesh(groups: Iterable[GroupView]) -> Mesh | NoMesh:
-    """The mesh with the most axes that the groups of a job form.
+    """Finds the mesh with the most axes that the groups of a job form.
 
-    It costs a few looks at every rank: ask again only when groups come or go.
+    This visits every rank a few times: call it again only when groups come or go.
     """
     known = list(groups)
     everybody = {rank for group in known for rank in group.members}
@@ -106,7 +106,7 @@ def find_mesh(groups: Iterable[GroupView]) -> Mesh | NoMesh:
     coordinates = _coordinates(chosen, everybody) if chosen else None
     if coordinates is None:
         sizes = listed([f"{one.name} {one.size}" for one in families], 4)
-        return NoMesh(f"groups of {sizes} do not combine to {counted(len(everybody), 'rank')}")
+        return NoMesh(f"groups of {sizes} do not combine into {counted(len(everybody), 'rank')}")
     axes = [Dimension(one.name, one.size, at) for one, at in zip(chosen, coordinates, strict=True)]
     others = tuple(
         (one.name, _in_terms(one, axes)) for one in families if all(one is not c for c in chosen)
@@ -118,7 +118,7 @@ def find_mesh(groups: Iterable[GroupView]) -> Mesh | NoMesh:
 def _families(
     groups: Sequence[GroupView], everybody: set[int]
 ) -> tuple[list[_Family], list[tuple[str, int]]]:
-    """Sets of groups that hold every rank once; and name and number of ranks of the others."""
+    """Sets of groups that hold every rank once; and the other sets, by name and number of ranks."""
     alike: dict[tuple[str, int], list[GroupView]] = {}
     for group in groups:
         size = len(group.members)
@@ -142,7 +142,7 @@ def _families(
 
 
 def _layers(groups: Iterable[GroupView]) -> list[list[GroupView]]:
-    """The groups in sets without a rank in common, in the order in which they were made."""
+    """Splits the groups into sets that share no rank, in the order of their creation."""
     layers: list[tuple[set[int], list[GroupView]]] = []
     for group in groups:
         fits = next((one for one in layers if one[0].isdisjoint(group.members)), None)
@@ -157,7 +157,7 @@ def _layers(groups: Iterable[GroupView]) -> list[list[GroupView]]:
 
 
 def _stem(group: GroupView) -> str:
-    """`tp` of `tp:4`, of `mesh_tp` and of `TP_GROUP`; "" of a group without a description."""
+    """`tp` for `tp:4`, `mesh_tp` and `TP_GROUP`; "" for a group without a description."""
     text = group.description if group.description != "undefined" else ""
     if not text:
         text = "" if group.key.name.isdigit() else group.key.name
@@ -165,7 +165,7 @@ def _stem(group: GroupView) -> str:
 
 
 def _largest(families: Sequence[_Family], world: int) -> list[_Family]:
-    """The most families whose sizes multiply to `world` and that meet in single ranks."""
+    """The largest set of families whose sizes multiply to `world` and that meet in single ranks."""
     fit = {
         (a, b)
         for a, b in combinations(range(len(families)), 2)
@@ -191,13 +191,13 @@ def _largest(families: Sequence[_Family], world: int) -> list[_Family]:
 
 
 def _meet_once(one: _Family, other: _Family) -> bool:
-    """Whether no group of the one has two ranks in a group of the other."""
+    """Whether no group of one family shares two ranks with a group of the other."""
     of_rank = other.of_rank.__getitem__
     return all(len(set(map(of_rank, group.members))) == one.size for group in one.groups)
 
 
 def _coordinates(chosen: Sequence[_Family], everybody: set[int]) -> list[dict[int, int]] | None:
-    """By axis, the coordinate of each rank; None where combinations do not name single ranks."""
+    """Each rank's coordinate by axis; None if a combination does not name a single rank."""
     found: list[dict[int, int]] = []
     for axis in chosen:
         others = [group for other in chosen if other is not axis for group in other.groups]
@@ -210,7 +210,7 @@ def _coordinates(chosen: Sequence[_Family], everybody: set[int]) -> list[dict[in
 
 
 def _by_order(axis: _Family, others: Sequence[GroupView]) -> dict[int, int] | None:
-    """The place of each rank among its group, if that is the same all along the other axes."""
+    """Each rank's position in its group, if it is the same all along the other axes."""
     at = {rank: n for group in axis.groups for n, rank in enumerate(group.members)}
     of_rank = at.__getitem__
     if all(len(set(map(of_rank, group.members))) == 1 for group in others):
@@ -242,7 +242,7 @@ def _by_connection(
 
 
 def _in_terms(family: _Family, axes: Sequence[Dimension]) -> str:
-    """`dp x cp` of a set of groups that spread over just these axes, else `within dp x cp`."""
+    """`dp x cp` for groups that spread over exactly these axes, else `within dp x cp`."""
     members = family.groups[0].members
     over = [one for one in axes if len({one.coordinates[rank] for rank in members}) > 1]
     words = " x ".join(one.name for one in over)
@@ -251,7 +251,7 @@ def _in_terms(family: _Family, axes: Sequence[Dimension]) -> str:
 
 def _nothing_regular(partial: Sequence[tuple[str, int]], everybody: set[int]) -> str:
     if not partial:
-        return "every group has all ranks, or just one"
+        return "every group has either all ranks or just one"
     name, ranks = max(partial, key=lambda one: one[1])
     there = f"groups {name}" if name else "groups of one size"
     return (

@@ -1,7 +1,7 @@
 """The frame: everything that diagnosis, screens and exports read, immutable.
 
-A new frame shares what has not changed with the last one. Times named `*_ns` inside `wire`
-values are of the sending host's monotonic clock; `Rank.age_s` turns them into ages at the
+A new frame shares unchanged parts with the last one. Times named `*_ns` inside `wire` values are on
+the sending host's monotonic clock; `Rank.age_s` turns them into ages at the
 frame's `now_ns`, which is the operator's monotonic clock.
 """
 
@@ -20,27 +20,27 @@ from frtop_tui.job.naming import GroupKey, group_label
 from frtop_tui.job.statistics import JobStatistics
 
 RankState = Literal[
-    "moving",  # its numbers advance; of a live one nothing shows otherwise
+    "moving",  # its numbers advance; for a live rank, nothing contradicts that
     "blocked",  # waits in an op
     "late",  # others wait for it, or nobody is in an op
     "silent",  # alive, but its heartbeat stopped: something holds the GIL
     "stopped",  # its process is stopped (SIGSTOP, a debugger), and its heartbeat
-    "dead",  # its process ended, not in an orderly way
+    "dead",  # its process ended abnormally
     "done",  # left cleanly
     "unreachable",  # its host or agent cannot be reached: last known state
     "starting",  # no group yet
-    "unknown",  # of a file: nothing in it shows whether it moves
+    "unknown",  # from a file that does not show whether it moves
 ]
 
 Health = Literal[
     "connecting",  # no report yet
-    "empty",  # agents answer, no job there
+    "empty",  # agents answer, but there is no job
     "starting",
     "healthy",
-    "waiting",  # ranks wait, or none is in an op, for long; undecided yet
+    "waiting",  # ranks have long been waiting, or outside of any op; not decided yet
     "unreachable",  # no rank that may live is reporting: last known state
     "held up",  # ranks wait for one that makes progress
-    "slow",  # all get on, and lose time to one that is late again and again
+    "slow",  # all make progress, but lose time to one that is repeatedly late
     "hung",
     "dead",
     "mismatch",
@@ -50,7 +50,7 @@ Health = Literal[
 
 HostState = Literal["connecting", "reporting", "silent", "failed"]
 AgentKey = Literal["", "own", "other"]
-"""Whose key an agent has proved to have; "": through a shell, or not yet."""
+"""Whose key an agent has proved to have; "" through a shell, or before the proof."""
 
 
 class Problem(Struct, frozen=True):
@@ -58,11 +58,11 @@ class Problem(Struct, frozen=True):
 
     text: str
     next: str = ""
-    internal: bool = False  # a failure of frtop itself: nothing more follows
+    internal: bool = False  # frtop itself failed: no more frames follow
 
     @classmethod
     def parse(cls, line: str) -> Problem:
-        """Splits a line in which the next step follows the first semicolon."""
+        """Splits a line at its first semicolon: the next step follows it."""
         text, _, step = line.partition("; ")
         return cls(text, step)
 
@@ -71,7 +71,7 @@ class Problem(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
-    """What the source of a rank's facts can know. It bounds what a detector may conclude.
+    """What the source of a rank's facts can know; this limits what a detector may conclude.
 
     A new source sets flags; detectors ask for a flag and never for a source.
 
@@ -108,8 +108,8 @@ RECORDER: Final = Evidence()
 UNPREPARED: Final = Evidence(
     has_every_op=False, has_signatures=False, has_exceptions=False, has_one_naming=False
 )
-"""A process without a recorder: pending ops are of c10d state, past ones of its own recorder,
-which names some kinds differently, and knows neither reduce ops nor roots."""
+"""A process without a recorder: pending ops come from c10d state, past ones from torch's own
+recorder, which names some kinds differently and knows neither reduce ops nor roots."""
 UNPREPARED_STACKS: Final = Evidence(
     has_numbers=False,
     has_every_op=False,
@@ -117,11 +117,11 @@ UNPREPARED_STACKS: Final = Evidence(
     has_exceptions=False,
     has_one_naming=False,
 )
-"""The same, where the c10d state cannot be read."""
+"""The same if the c10d state cannot be read."""
 DUMPS: Final = Evidence(
     has_completion=True, has_ages=False, has_process=False, has_stacks=False, has_exceptions=False
 )
-"""Flight Recorder dumps: only the ops of a process are known."""
+"""Flight Recorder dumps: they contain only the ops of a process."""
 STACKS: Final = Evidence(
     has_numbers=False,
     has_ages=False,
@@ -129,13 +129,14 @@ STACKS: Final = Evidence(
     has_signatures=False,
     has_exceptions=False,
 )
-"""Stacks that were written to a file, and nothing else."""
+"""A file of stacks, and nothing else."""
 
 
 class Rank(Struct, frozen=True):
-    """What is known of one rank. `clock_ns` added to its host's times gives the operator's clock.
+    """What is known about one rank.
 
-    Never itself: a rank is `ObservedRank` before the diagnosis and `JudgedRank` after it.
+    Its host's times plus `clock_ns` are on the operator's clock. Abstract: a rank is an
+    `ObservedRank` before the diagnosis and a `JudgedRank` after it.
     """
 
     rank: int
@@ -144,14 +145,14 @@ class Rank(Struct, frozen=True):
     identity: wire.Identity
     state: RankState
     state_since_ns: int  # operator's clock
-    reported_ns: int  # operator's clock: last time its agent spoke of it
+    reported_ns: int  # operator's clock: when its agent last mentioned it
     clock_ns: int
     status: wire.RankStatus | None = None
     groups: Mapping[int, wire.Group] = field(default_factory=dict)
     group_progress: Mapping[int, wire.GroupProgress] = field(default_factory=dict)
     pending: tuple[wire.Op, ...] = ()
     pending_more: int = 0
-    blocked_on: wire.Op | None = None  # observed only in dumps: the op that keeps the rank
+    blocked_on: wire.Op | None = None  # only from dumps: the op that keeps the rank
     process: wire.Process | None = None
     exception: wire.UncaughtException | None = None
     exit_info: wire.ExitInfo | None = None
@@ -161,14 +162,14 @@ class Rank(Struct, frozen=True):
     stacks_taken_ns: int = 0  # host's clock: when the stacks in `snapshot` were taken
     tensors: wire.TensorsResponse | None = None  # the last response of the rank itself
     evidence: Evidence = RECORDER
-    transports: tuple[wire.Transport, ...] = ()  # past c10d: what it issues there is not known
-    native: wire.NativeStacksResponse | None = None  # the last ones that a person asked for
-    gauges: wire.Gauges | None = None  # of the devices it uses, as far as they are known
-    messages: tuple[wire.Messages, ...] = ()  # of groups in which it has sent nothing since
+    transports: tuple[wire.Transport, ...] = ()  # bypass c10d: what it issues there is not known
+    native: wire.NativeStacksResponse | None = None  # the last ones that a person requested
+    gauges: wire.Gauges | None = None  # those of the devices it uses, if known
+    messages: tuple[wire.Messages, ...] = ()  # for groups in which it has sent nothing since
 
     @property
     def last_ops(self) -> tuple[wire.Op, ...]:
-        """The last op of each group, as far as it is known."""
+        """The last op of each group, if known."""
         return tuple(one.last for one in self.group_progress.values() if one.last is not None)
 
     def age_s(self, host_ns: int, now_ns: int) -> float:
@@ -176,11 +177,11 @@ class Rank(Struct, frozen=True):
         return max(0.0, (now_ns - self.clock_ns - host_ns) / 1e9)
 
     def state_age_s(self, now_ns: int) -> float | None:
-        """How long it has been in its state; None where that is not known."""
+        """How long it has been in its state; None if unknown."""
         return max(0.0, (now_ns - self.state_since_ns) / 1e9) if self.state_since_ns else None
 
     def heartbeat_age_s(self, now_ns: int) -> float | None:
-        """Age of the recorder's last heartbeat; None where none is known."""
+        """Age of the recorder's last heartbeat; None without one."""
         heartbeat_ns = self.status.heartbeat_ns if self.status is not None else 0
         return self.age_s(heartbeat_ns, now_ns) if heartbeat_ns else None
 
@@ -214,7 +215,7 @@ class Rank(Struct, frozen=True):
 
 
 class ObservedRank(Rank, frozen=True):
-    """A rank by its own evidence, without the other ranks: what the diagnosis reads."""
+    """A rank by its own evidence, regardless of other ranks: the input of the diagnosis."""
 
 
 _STATE: Final = Rank.__struct_fields__.index("state")
@@ -229,8 +230,8 @@ def as_rank(
     since_ns: int = 0,
     blocked_on: wire.Op | None = None,
 ) -> OneRank:
-    """`rank` as one of `kind`, and in another state if one is given."""
-    # Three times as fast as an attribute each: this runs for every rank in every frame.
+    """Converts `rank` to `kind`, with another state if one is given."""
+    # Three times as fast as attribute by attribute: this runs for every rank in every frame.
     fields = astuple(rank)
     if state is None:
         return kind(*fields)
@@ -241,7 +242,7 @@ def as_rank(
 
 
 class GroupView(Struct, frozen=True):
-    """A group across its ranks. `number` is the furthest collective anybody issued."""
+    """A group across its ranks. `number` is the furthest collective that any rank issued."""
 
     key: GroupKey
     description: str
@@ -252,15 +253,15 @@ class GroupView(Struct, frozen=True):
     late: tuple[int, ...] = ()  # members that have not issued `number`
     waiting: tuple[int, ...] = ()  # members blocked in an op of this group
     exact: bool = True
-    issued_ns: int = 0  # operator's clock: the last op issued by anybody, 0 for none
+    issued_ns: int = 0  # operator's clock: when a rank last issued an op, 0 if never
 
     @property
     def label(self) -> str:
-        """`dp:0`, `default_pg`, or `group 3` where it has no description."""
+        """`dp:0`, `default_pg`, or `group 3` for a group without a description."""
         return group_label(self.key.name, self.description)
 
     def idle_s(self, now_ns: int) -> float:
-        """Seconds since the last op issued by anybody; 0.0 while there is none."""
+        """Seconds since any rank last issued an op; 0.0 if none has."""
         return max(0.0, (now_ns - self.issued_ns) / 1e9) if self.issued_ns else 0.0
 
 
@@ -274,21 +275,21 @@ class HostView(Struct, frozen=True):
     lost_updates: int = 0
     version: str = ""
     notes: tuple[str, ...] = ()
-    clock_ns: int = 0  # added to its wall clock it gives the operator's
-    clock_error_ns: int | None = None  # that may be wrong by so much; None: not measured
-    may_act: bool = True  # false: our key may only read there
+    clock_ns: int = 0  # its wall clock plus this is the operator's
+    clock_error_ns: int | None = None  # bound of that offset's error; None: not measured
+    may_act: bool = True  # False: our key may only read there
     agent_key: AgentKey = ""
     address: str = ""  # where its agent is, "" when not known yet
-    progress: str = ""  # how far a connection has come that takes its time
+    progress: str = ""  # progress of a slow connection
     gauges: HostGauges | None = None  # None: its agent has sent none
-    monotonic_ns: int = 0  # added to its monotonic clock it gives the operator's
+    monotonic_ns: int = 0  # its monotonic clock plus this is the operator's
 
 
 class Writing(Struct, frozen=True):
-    """Progress of a file that is written.
+    """Progress of a file that is being written.
 
     `done` and `total` count ranks for a capture or an export, bytes for tensors. `automatic`: frtop
-    captures a confirmed hang by itself.
+    captured a confirmed hang without being asked.
     """
 
     kind: Literal["capture", "tensors", "export"]
@@ -296,10 +297,10 @@ class Writing(Struct, frozen=True):
     path: str
     done: int = 0
     total: int = 0
-    size: int = 0  # bytes on disk, when written
-    problem: Problem | None = None  # what is missing in it, or why it failed
+    size: int = 0  # bytes on disk, once written
+    problem: Problem | None = None  # what it lacks, or why it failed
     automatic: bool = False
-    at_ns: int = 0  # operator's clock: since when in this state
+    at_ns: int = 0  # operator's clock: when this state began
 
 
 class Recorded(Struct, frozen=True):
@@ -311,8 +312,8 @@ class Recorded(Struct, frozen=True):
     by: str = ""  # user@host
     version: str = ""
     notes: tuple[str, ...] = ()  # files that could not be read, what is missing
-    filled: bool = False  # dumps or stacks beside it added to it
-    # By rank, from its dump; `pending` lacks ops issued just before the dump.
+    filled: bool = False  # dumps or stacks found beside it were added
+    # By rank, from its dump; `pending` lacks ops that were issued just before the dump.
     unfinished: Mapping[int, Rank] = field(default_factory=dict)
 
 
@@ -334,7 +335,7 @@ class Coverage(Struct, frozen=True):
     lost_updates: int = 0
     notes: tuple[CoverageNote, ...] = ()
     unprepared: tuple[int, ...] = ()  # without a recorder: seen from outside only
-    unreadable: tuple[int, ...] = ()  # of them those that have one, which cannot be read
+    unreadable: tuple[int, ...] = ()  # those of them whose recorder exists but cannot be read
 
     @property
     def complete(self) -> bool:
@@ -342,10 +343,10 @@ class Coverage(Struct, frozen=True):
 
 
 class DivergenceHint(Struct, frozen=True):
-    """Among ops `first` to `last` of a group, checksums of the members differ.
+    """Among ops `first` to `last` of a group, the members' checksums differ.
 
-    No verdict: some differences are legal, and only the ops themselves show it. `sides` are
-    ranks with equal checksums, the largest side first. With `pairs` all checksums are equal,
+    This is no verdict: some differences are legal, and only the ops themselves show which. `sides`
+    are ranks with equal checksums, the largest side first. With `pairs` all checksums are equal,
     but sends and receives do not pair.
     """
 
@@ -354,38 +355,38 @@ class DivergenceHint(Struct, frozen=True):
     first: int
     last: int
     sides: tuple[tuple[int, ...], ...]
-    since_ns: int  # operator's clock: when it was noticed
+    since_ns: int  # operator's clock: when we noticed it
     pairs: bool = False
     complete: bool = False  # all members have reported
     ops: Mapping[int, tuple[wire.Op, ...]] = field(default_factory=dict)
-    """By rank, as far as ranks were asked and still had them."""
+    """By rank, for ranks that were asked and still had them."""
 
 
 class JobActivity(Struct, frozen=True):
     """When a job began and when anything last moved in it, without a diagnosis.
 
-    `quiet_s` and `waits_s` are None when no live rank is reporting, or nothing is known.
+    `quiet_s` and `waits_s` are None if no live rank is reporting, or if unknown.
     """
 
     job: wire.Job
     age_s: Real
-    quiet_s: Real | None = None  # since anybody last issued an op or began a step
-    waits_s: Real | None = None  # how long the oldest op that anybody waits in is pending
+    quiet_s: Real | None = None  # since any rank last issued an op or began a step
+    waits_s: Real | None = None  # how long the oldest op with a waiting rank has been pending
     ended_s: Real | None = None  # since its last rank ended
     ranks: int = 0  # different ones that reported
     unprepared: int = 0  # of them without a recorder
     hosts: int = 0
     notes: tuple[str, ...] = ()  # of its ranks, except for the shown job
-    dated: bool = True  # False: the last op was there at the first look, so `quiet_s` is a bound
+    dated: bool = True  # False: the last op predates the first look, so `quiet_s` is a lower bound
 
 
 class BaseFrame(Struct, frozen=True):
-    """One moment of one job: never itself, an `ObservedFrame` or a judged `Frame`."""
+    """One moment of one job. Abstract: an `ObservedFrame` or a judged `Frame`."""
 
     now_ns: int
     wall_ns: int
     health: Health = "connecting"
-    since_ns: int = 0  # operator's clock: since when this health
+    since_ns: int = 0  # operator's clock: when this health began
     job: wire.Job | None = None
     other_jobs: tuple[wire.Job, ...] = ()
     up_s: Real = 0.0
@@ -394,14 +395,14 @@ class BaseFrame(Struct, frozen=True):
     groups: tuple[GroupView, ...] = ()
     coverage: Coverage = Coverage()
     problem: Problem | None = None  # what keeps frtop from showing anything
-    notes: tuple[str, ...] = ()  # worth knowing, nothing to act on
+    notes: tuple[str, ...] = ()  # worth knowing, but needs no action
     running_jobs: tuple[wire.Job, ...] = ()  # those of `other_jobs` that live
     recorded: Recorded | None = None  # None: live
-    read_only: str = ""  # why nothing may be asked of the ranks, "" if it may
+    read_only: str = ""  # why we may not ask the ranks anything, "" if we may
     activities: tuple[JobActivity, ...] = ()  # of `job` and `other_jobs`
     divergence_hints: tuple[DivergenceHint, ...] = ()  # of the last seconds
-    statistics: JobStatistics | None = None  # the newest ones, where anybody asked for them
-    shown_statistics: JobStatistics | None = None  # of a screen's window, if that is another one
+    statistics: JobStatistics | None = None  # the newest ones, if anybody asked for them
+    shown_statistics: JobStatistics | None = None  # those of a screen's window, if it differs
 
     @property
     def screen_statistics(self) -> JobStatistics | None:
@@ -409,6 +410,6 @@ class BaseFrame(Struct, frozen=True):
 
 
 class ObservedFrame(BaseFrame, frozen=True):
-    """The evidence of one moment: what the diagnosis reads."""
+    """The evidence of one moment: the input of the diagnosis."""
 
     ranks: Mapping[int, ObservedRank] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""How jobs, groups, ranks and foreign texts are written: for screens, verdicts and files.
+"""How to write jobs, groups, ranks and foreign texts on screens, in verdicts and in files.
 
 Names, paths and exception texts come from programs, hosts and files that may be hostile: an
-escape sequence could retitle the terminal, fill the clipboard, or hide the rest of a line.
-So nothing is drawn or printed except through `printable`.
+escape sequence could retitle the terminal, fill the clipboard, or hide the rest of a line. So
+everything that is drawn or printed goes through `printable`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JobKey = tuple[str, int, int, str, int, str]
 
 
 class GroupKey(Struct, frozen=True):
-    """A group across ranks: its number or name alone repeats with other members."""
+    """A group across ranks: other groups with other members may have its number or name."""
 
     name: str
     ranks: str  # folded
@@ -40,9 +40,9 @@ class RankPid:
 
 
 Wanted = str | JobKey | RankPid | None
-"""Which job to show: by a name, by its key, by the pid of one of its ranks; None: the newest."""
+"""Which job to show: by name, by key, or by the pid of one of its ranks; None: the newest."""
 NO_RUN: Final = ("", "none")
-"""Run ids without meaning: torchrun's default is the word none."""
+"""Run ids that mean nothing: torchrun's default is the word "none"."""
 UNPRINTABLE: Final = "\N{REPLACEMENT CHARACTER}"
 _PLAIN: Final = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*", re.ASCII)
 
@@ -59,7 +59,7 @@ def job_key(job: wire.Job) -> JobKey:
 
 
 def same_job(job: wire.Job | None, other: wire.Job | None) -> bool:
-    """Whether both are one job; its nonce may have become known meanwhile."""
+    """Whether both are the same job; its nonce may have become known meanwhile."""
     if job is None or other is None:
         return job is other
     return job_key(job)[:-1] == job_key(other)[:-1] and (
@@ -88,7 +88,7 @@ def job_call(job: wire.Job, jobs: Iterable[wire.Job]) -> str:
 
 
 def typed(text: str) -> str:
-    """Quotes a word for a shell where that is necessary."""
+    """Quotes a word for a shell if necessary."""
     return text if _PLAIN.fullmatch(text) else quote(text)
 
 
@@ -98,7 +98,7 @@ def job_title(job: wire.Job) -> str:
 
 
 def job_place(job: wire.Job, *, ended: bool = False) -> str:
-    """`train.py (node0:29500, attempt 1)`: distinguishes jobs with one name."""
+    """`train.py (node0:29500, attempt 1)`: distinguishes jobs with the same name."""
     title = job_title(job)
     beside = [job_address(job)] if job_address(job) not in ("", title) else []
     beside += [f"attempt {job.attempt}"] if job.attempt else []
@@ -107,7 +107,7 @@ def job_place(job: wire.Job, *, ended: bool = False) -> str:
 
 
 def job_address(job: wire.Job) -> str:
-    """`node0:29500`, "" where the job has none, as after a fork."""
+    """`node0:29500`, "" if the job has none, as after a fork."""
     return f"{job.master_addr}:{job.master_port}" if job.master_addr else ""
 
 
@@ -119,7 +119,7 @@ def listed(texts: Sequence[str], most: int = 6, joint: str = ", ") -> str:
 
 @lru_cache(maxsize=64)
 def folded_hosts(names: tuple[str, ...]) -> str:
-    """`node[0-7]`. ClusterShell is imported only when there are hosts to fold."""
+    """`node[0-7]`. Imports ClusterShell only if there are hosts to fold."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415
 
     folded = NodeSet(resolver=RESOLVER_NOGROUP)
@@ -140,7 +140,7 @@ def group_label(name: str, description: str) -> str:
 
 
 def without_number(label: str) -> str:
-    """`tp` of `tp:3`, `tp_3` or `tp[3]`; a label that has no number at its end, or nothing else."""
+    """`tp` for `tp:3`, `tp_3` or `tp[3]`; other labels, and mere numbers, stay as they are."""
     bare = label.rstrip("])}>")
     head = bare.rstrip("0123456789")
     stem = head.rstrip(":_-.#/[({< ")
@@ -148,12 +148,12 @@ def without_number(label: str) -> str:
 
 
 def folded(ranks: Iterable[int]) -> str:
-    """`rank 3`, or `ranks 0-2,4`: cut where the list is long."""
+    """`rank 3`, or `ranks 0-2,4`; cuts long lists."""
     return rank_words(fold(set(ranks)), 60)
 
 
 def rank_words(ranks: str, limit: int | None = None) -> str:
-    """`rank 3`, or `ranks 0-2,4`, of ranks that are folded already; cut only with a `limit`."""
+    """`rank 3`, or `ranks 0-2,4`, for ranks that are already folded; cuts only with a `limit`."""
     several = "-" in ranks or "," in ranks
     return f"rank{'s' if several else ''} {shortened(ranks, limit) if limit else ranks}"
 

@@ -1,4 +1,4 @@
-"""Native stacks: what taking them costs, and which of their frames tell something. Pure."""
+"""Native stacks: what taking them costs, and which of their frames are informative. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from frtop_tui.job.stack_frames import shown_frames
 from frtop_tui.job.units import duration
 
 USUAL_S: Final = 0.7
-"""Measured on an idle host, with either tool; docs/unprepared.md has the figures."""
+"""Measured on an idle host with either tool; docs/unprepared.md has the figures."""
 MOST_S: Final = 5
-"""Where the agent ends the tool, so that the process runs on."""
+"""After this time the agent ends the tool, and the process continues."""
 
 
 _COMMUNICATION: Final = ("c10d::", "gloo::", "nccl", "ncclx::", "rccl")
@@ -27,24 +27,24 @@ class AlikeThreads:
     first: wire.ThreadStack
     count: int
     frames: tuple[wire.TraceFrame, ...]
-    """Without frtop's wrappers, and those that only start the interpreter: these are `hidden`."""
+    """Without frtop's wrappers and the frames that only start the interpreter (`hidden`)."""
     hidden: int
 
 
 def cost(rank: Rank) -> str:
-    """What a person must know before taking them, as a sentence.
+    """A sentence that says what taking them costs.
 
     `Takes about 0.7s, at most 5s, in which rank 3 (pid 4711 on node4) stands still.`
     """
     before = rank.native
     took = before.stopped_ns / 1e9 if before is not None and has_native(rank) else 0.0
-    usual = f"{duration(took)}, as the last time" if took else f"about {USUAL_S}s"
+    usual = f"{duration(took)}, like last time" if took else f"about {USUAL_S}s"
     where = f"pid {rank.identity.pid} on {rank.host}"
     return f"Takes {usual}, at most {MOST_S}s, in which rank {rank.rank} ({where}) stands still."
 
 
 def has_native(rank: Rank) -> bool:
-    """Whether native stacks of the rank are there to be shown."""
+    """Whether there are native stacks of the rank to show."""
     return rank.native is not None and bool(rank.native.dump.threads)
 
 
@@ -54,7 +54,7 @@ def held_for(taken: wire.NativeStacksResponse) -> str:
 
 
 def group_alike(threads: Sequence[wire.ThreadStack]) -> tuple[AlikeThreads, ...]:
-    """Threads by name and stack: the first thread, those of torch's communication, the rest."""
+    """Threads by name and stack: the main thread, torch's communication, then the rest."""
     groups: dict[tuple[object, ...], list[wire.ThreadStack]] = {}
     for thread in threads:
         frames = tuple((frame.function, frame.file, frame.line) for frame in thread.frames)
@@ -66,7 +66,7 @@ def group_alike(threads: Sequence[wire.ThreadStack]) -> tuple[AlikeThreads, ...]
 
 
 def _communicates(thread: wire.ThreadStack) -> bool:
-    """Whether it is a thread of c10d's or of a library below: an op may run in it."""
+    """Whether the thread belongs to c10d or a library below it: an op may run in it."""
     return any(f.native and f.function.startswith(_COMMUNICATION) for f in thread.frames)
 
 

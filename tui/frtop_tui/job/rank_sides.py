@@ -1,4 +1,4 @@
-"""Ranks by what they say: the one rule by which one of them differs from the others."""
+"""Ranks by what they report: the one rule for which of them differs from the others."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RankSide:
-    """Ranks that say the same, in order."""
+    """Ranks that report the same, in order."""
 
     value: str
     ranks: tuple[int, ...]
 
 
 def sides_of(values: Iterable[tuple[int, str]]) -> tuple[RankSide, ...]:
-    """Sides of ranks with their values, the largest first; of equal ones the lowest rank's."""
+    """Sides of ranks with their values, largest first; among equals, the lowest rank's first."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for rank, value in values:
         found[value].append(rank)
@@ -25,9 +25,9 @@ def sides_of(values: Iterable[tuple[int, str]]) -> tuple[RankSide, ...]:
 
 
 def odd_ranks(sides: Sequence[RankSide]) -> tuple[int, ...]:
-    """Ranks that differ from the value of more than half of them; empty if there is none.
+    """Ranks that differ from the value that more than half of them share; else empty.
 
-    Of two parties of equal size nobody can say which one is wrong, nor where all differ.
+    With two sides of equal size, or if all differ, nobody can say which is wrong.
     """
     total = sum(len(side.ranks) for side in sides)
     if len(sides) < 2 or 2 * len(sides[0].ranks) <= total:

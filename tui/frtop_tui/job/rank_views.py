@@ -1,7 +1,7 @@
 """The ranks of the shown job, their groups and counts, kept up to date from frame to frame.
 
-A record hands out the same view until it changes. Groups and counts replace the views that
-changed, with the same result as if all were counted again.
+A record hands out the same view until it changes. Groups and counts replace only the changed views;
+the result equals a full recount.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from frtop_tui.job.record import RankRecord
 
 
 class RankViews:
-    """One job's ranks as of the last update. `views` is replaced, never changed."""
+    """One job's ranks at the last update. `views` is replaced, never changed."""
 
     def __init__(self) -> None:
         self.views: dict[int, ObservedRank] = {}
@@ -73,7 +73,7 @@ class RankViews:
 
     @property
     def since_ns(self) -> int:
-        """Since when no rank has changed its state, on our clock."""
+        """When a rank last changed its state, on our clock."""
         if self._since_ns is None:
             self._since_ns = max(view.state_since_ns for view in self.views.values())
         return self._since_ns
@@ -85,9 +85,9 @@ class RankViews:
         if before is not None and since_ns >= before:
             self._since_ns = since_ns
         elif old is not None and old.state_since_ns == before:
-            self._since_ns = None  # it was the last one to change
+            self._since_ns = None  # it changed last
 
 
 def _precedence(record: RankRecord) -> tuple[bool, int]:
-    """Of two processes with one rank, the living one wins, else the newer one."""
+    """If two processes have one rank, the living one wins, else the newer one."""
     return (not record.ended, started_ns(record))

@@ -1,4 +1,4 @@
-"""The record of one rank: merges what its agent sends, and gives it as an `ObservedRank`."""
+"""The record of one rank: merges what its agent sends into an `ObservedRank`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from frtop_tui.job.model import (
 )
 
 SILENT_AFTER_NS: Final = 1_500_000_000
-"""The recorder writes four heartbeats a second: six that are missing are no scheduling delay."""
+"""The recorder writes four heartbeats a second: six missing ones are no scheduling delay."""
 COMPARABLE_NS: Final = 2_000_000_000
-"""Snapshots less than this apart show nothing about progress."""
+"""Snapshots closer together than this show nothing about progress."""
 MAX_SNAPSHOTS: Final = 12
 MAX_GONE: Final = 64
-"""Groups that a rank has destroyed, and how far it came in them."""
+"""How many destroyed groups of a rank are kept, with how far it came in them."""
 FRESH_NS: Final = 1_000_000_000
-"""Age up to which the process of a snapshot counts more than that of an update."""
+"""Up to this age, the process of a snapshot overrides that of an update."""
 _TOO_CLOSE_NS: Final = 400_000_000
 
 
@@ -43,12 +43,12 @@ class RankRecord:
         self._latest = ObservedRank(identity.rank, host, key, identity, "starting", 0, 0, 0)
         self._changes: dict[str, Any] = {}
         """Fields received since `_latest` was made: one copy per frame, not per message."""
-        self._process: wire.Process | None = None  # as the agent's updates have it
+        self._process: wire.Process | None = None  # as in the agent's updates
         self._snapshots: deque[wire.Snapshot] = deque(maxlen=MAX_SNAPSHOTS)
 
     @property
     def latest(self) -> ObservedRank:
-        """All fields as last received; state, clock and process are those of the last view."""
+        """All fields as last received; state, clock and process come from the last view."""
         if self._changes:
             self._latest = replace(self._latest, **self._changes)
             self._changes.clear()
@@ -90,11 +90,11 @@ class RankRecord:
         if update.gauges is not None:
             changes["gauges"] = update.gauges
         if update.process is not None:
-            # Mostly what the view will show: one copy less than if only the view set it.
+            # Usually the view shows exactly this: setting it here saves a copy.
             self._process = changes["process"] = update.process
 
     def _apply_messages(self, update: wire.RankUpdate) -> None:
-        """Takes in counts of messages, but of groups in which more were sent or received since."""
+        """Takes in message counts, except for groups with more messages since."""
         before = self._changes.get("messages", self._latest.messages)
         known = before if update.messages is None else update.messages
         if not (known or before):
@@ -105,7 +105,7 @@ class RankRecord:
             self._changes["messages"] = valid
 
     def _apply_source(self, update: wire.RankUpdate) -> None:
-        """Takes in who the rank is, and what can be known of it."""
+        """Takes in the rank's identity, and what can be known about it."""
         changes = self._changes
         if update.identity is not None:
             changes["identity"], changes["rank"] = update.identity, update.identity.rank
@@ -120,7 +120,7 @@ class RankRecord:
         return replace(seen, has_transports=False) if beside else seen
 
     def adopt_responses(self, other: RankRecord) -> None:
-        """Takes over what requests brought: a full state has only what updates bring."""
+        """Takes over the results of requests: a full state contains only what updates bring."""
         old = other.latest
         self._changes.update(
             tensors=old.tensors,
@@ -132,7 +132,7 @@ class RankRecord:
         self._snapshots = other._snapshots
 
     def apply_answer(self, response: wire.TensorsResponse | wire.NativeStacksResponse) -> None:
-        """Takes in its tensors or native stacks, or why there are none."""
+        """Takes in the rank's tensors or native stacks, or why there are none."""
         name = "tensors" if isinstance(response, wire.TensorsResponse) else "native"
         self._changes[name] = response
 
@@ -169,7 +169,7 @@ class RankRecord:
         return latest
 
     def changes_ns(self) -> int:
-        """The host's time at which the view changes without a message, 0 for never."""
+        """The host's time at which the view changes without a message, 0 if never."""
         latest, last_ns = self.latest, self.clock.last_ns
         status, snapshot = latest.status, latest.snapshot
         silent_ns = (
@@ -181,7 +181,7 @@ class RankRecord:
         return min(silent_ns, stale_ns) if silent_ns > last_ns else stale_ns
 
     def _state(self, rank: ObservedRank, process: wire.Process | None) -> tuple[RankState, int]:
-        """The state by this rank alone, and since when (0: since it was noticed)."""
+        """The state by this rank's own evidence, and when it began (0: when we noticed it)."""
         clock, status = self.clock, rank.status
         if rank.exit_info is not None:
             return (
@@ -196,7 +196,7 @@ class RankRecord:
         heartbeat_ns = status.heartbeat_ns if status is not None else 0
         if process is not None and process.state in ("T", "t"):
             return "stopped", heartbeat_ns and heartbeat_ns + clock.offset
-        # By the agent's clock at its last update, not ours: a late update is no silence.
+        # On the agent's clock at its last update, not on ours: a late update is no silence.
         if (
             status is not None
             and heartbeat_ns
@@ -207,10 +207,9 @@ class RankRecord:
         return ("moving", 0) if rank.groups else ("starting", 0)
 
     def _process_now(self, rank: ObservedRank) -> wire.Process | None:
-        """The process by a fresh snapshot, else by the agent's updates.
+        """The process from a fresh snapshot, else from the agent's updates.
 
-        The agent sends only changes to what it sent before, so the process of a snapshot
-        must not stay forever.
+        The agent sends only changes, so the process of a snapshot must not stay forever.
         """
         snapshot, pid = rank.snapshot, rank.identity.pid
         if snapshot is not None and self.clock.last_ns - snapshot.at_ns < FRESH_NS:
@@ -235,7 +234,7 @@ def _evidence(identity: wire.Identity) -> Evidence:
 
 
 def _without_oldest_gone(groups: dict[int, wire.Group]) -> dict[int, wire.Group]:
-    """Leaves out destroyed groups but for the last ones: a program may make new ones all day."""
+    """Drops all but the last destroyed groups: a program may make new ones all day."""
     gone = [number for number, group in groups.items() if group.gone]
     old = set(gone[:-MAX_GONE])
     return {n: group for n, group in groups.items() if n not in old} if old else groups
@@ -244,7 +243,7 @@ def _without_oldest_gone(groups: dict[int, wire.Group]) -> dict[int, wire.Group]
 def _with_last_stacks(
     snapshot: wire.Snapshot, last: wire.Snapshot | None, own_pid: int
 ) -> wire.Snapshot:
-    """Adds the last stacks of each of its processes for which the snapshot has none."""
+    """Adds the last stacks of each of its processes that the snapshot lacks."""
     dumps = {dump.pid: dump for dump in snapshot.dumps}
     if last is not None:
         alive = {process.pid for process in snapshot.processes} or {own_pid}

@@ -17,7 +17,7 @@ _PACKAGES: Final = re.compile(
     r"torch/|.*/torch/(?:_|nn/|distributed/|autograd/|utils/|optim/)"
     r"|(?:.*/)?(?:frtop_probe|_distutils_hack)/"
 )
-"""Packages by their contents, as they may run from source: torch, frtop itself."""
+"""Packages recognised by their contents, as they may run from source: torch, frtop itself."""
 _AT_DEVICES: Final = re.compile(r"(?:^|/)torch/(?:cuda|accelerator|xpu|mps|mtia|npu)/")
 _OWN: Final = re.compile(r"(?:.*/)?frtop_probe/")
 _RECORDER: Final = re.compile(r"(?:.*/)?frtop_probe/(?:recorder|features)/(?:\w+/)*(\w+)\.py$")
@@ -30,8 +30,7 @@ _WRAPPERS: Final = frozenset({
     ("phases", "_engine_run_backward"), ("phases", "first"), ("phases", "second"),
     ("waits", "on_device"), ("waits", "wait"),
 })  # fmt: skip
-"""By module, functions of frtop's recorder that the program runs instead of torch's or Python's,
-and that call those."""
+"""By module: the recorder's functions that replace torch's or Python's and call the originals."""
 
 
 def is_user_code(frame: wire.TraceFrame) -> bool:
@@ -49,19 +48,19 @@ def is_user_code(frame: wire.TraceFrame) -> bool:
 
 
 def is_wrapper(frame: wire.TraceFrame) -> bool:
-    """Whether a frame is a wrapper of frtop's recorder around what the program has called."""
+    """Whether a frame is the recorder's wrapper around what the program called."""
     return not frame.native and wraps(frame.file, frame.function)
 
 
 def wraps(file: str, function: str) -> bool:
-    """The same for a frame whose function and file alone are known."""
+    """The same for a frame of which only function and file are known."""
     found = _RECORDER.match(file)
     # Newer Python versions report qualified names.
     return found is not None and (found[1], function.rpartition(".")[2]) in _WRAPPERS
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is of frtop's part inside of the rank."""
+    """Whether a file belongs to frtop's part inside the rank."""
     return _OWN.match(file) is not None
 
 
@@ -70,10 +69,10 @@ def is_standard_library(file: str) -> bool:
 
 
 def shown_frames(frames: Sequence[wire.TraceFrame]) -> Sequence[wire.TraceFrame]:
-    """The frames of a stack as they would be without frtop's wrappers, for people to read.
+    """The frames of a stack without frtop's wrappers, for people to read.
 
-    Other frames of the recorder stay: a rank that hangs there hangs because of frtop. Where there
-    is nothing but wrappers, C++ has called one, and they stay, too.
+    Other frames of the recorder stay: a rank that hangs there hangs because of frtop. If there are
+    only wrappers, C++ has called one, and they stay, too.
     """
     if not any(map(is_wrapper, frames)):
         return frames
@@ -85,10 +84,10 @@ def user_frame_index(frames: Sequence[wire.TraceFrame]) -> int | None:
 
 
 def user_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
-    """The innermost frame of user code, else the innermost that shows where in a program it is.
+    """The innermost frame of user code, else the innermost informative one.
 
-    That is one of a package beside torch, else one of torch outside of what handles devices, which
-    all code comes by. `frames` is not empty.
+    That is a frame of a package other than torch, else one of torch outside its device handling,
+    which all code passes through. `frames` is not empty.
     """
     index = user_frame_index(frames)
     if index is not None:
@@ -113,7 +112,7 @@ def short_file(path: str) -> str:
 
 
 def basename(frame: wire.TraceFrame) -> str:
-    """`dataloader.py:1444`: for little room beside the function's name."""
+    """`dataloader.py:1444`: for a narrow column beside the function's name."""
     return frame_line(frame).rpartition("/")[2]
 
 
@@ -123,12 +122,12 @@ def frame_line(frame: wire.TraceFrame) -> str:
 
 
 def site_line(site: wire.Site | None) -> str:
-    """`train.py:214`, "" when the call site is unknown."""
+    """`train.py:214`, or "" if the call site is unknown."""
     if site is None or not site.line:
         return short_file(site.file) if site is not None else ""
     return f"{short_file(site.file)}:{site.line}"
 
 
 def site_name(site: wire.Site | None) -> str:
-    """The same without folders: `train.py:214`, where there is little room."""
+    """The same without folders, for little room: `train.py:214`."""
     return site_line(site).rpartition("/")[2]

@@ -37,15 +37,15 @@ class JobState:
     """Merges the messages of agents. Not thread-safe: belongs to the source's thread."""
 
     def __init__(self, read_only: str = "") -> None:
-        """Args: read_only: why ranks must not be asked, "" if they may."""
+        """Args: read_only: why we may not ask ranks, "" if we may."""
         self._read_only = read_only
         self._picker = JobPicker()
         self._hosts: dict[str, HostRecord] = {}
         self._groups: dict[wire.Group, wire.Group] = {}
         self._changed: set[RankRecord] = set()
-        """Records that took something in since the last frame."""
+        """Records that changed since the last frame."""
         self._jobs: tuple[list[JobRanks], list[RankRecord]] | None = None
-        """Which records make up which job; None: to be computed again."""
+        """Which records make up which job; None: needs to be computed again."""
         self._views = RankViews()
         self._checksums = ChecksumComparisons()
         self._activities = JobActivities()
@@ -57,9 +57,9 @@ class JobState:
         statistics: JobStatistics | None,
         shown: JobStatistics | None = None,
     ) -> None:
-        """Sets the newest statistics of a job; None: nobody asks for them any more.
+        """Sets the newest statistics of a job; None: nobody wants them any more.
 
-        `shown` are those of the window that a screen asks for, where that is another one.
+        `shown` are those of a screen's window, if it differs.
         """
         self._statistics = job, statistics, shown
 
@@ -73,7 +73,7 @@ class JobState:
         host.view = replace(host.view, state=state, problem=problem, progress="")
 
     def set_on_host(self, name: str, **fields: Any) -> None:
-        """Sets fields of a host's view that its connection knows; adds the host if it is new."""
+        """Sets what the connection knows about a host; adds the host if it is new."""
         host = self._host(name)
         host.view = replace(host.view, **fields)
 
@@ -82,7 +82,7 @@ class JobState:
         self._host(name).limits = limits
 
     def set_refused(self, name: str, text: str) -> None:
-        """Takes in that the agent refused its state; its updates may still come for a while."""
+        """Notes that the agent refused to send its state; updates may still come for a while."""
         host = self._host(name)
         state: HostState = "reporting" if host.view.state == "reporting" else "failed"
         host.view = replace(host.view, state=state, problem=Problem.parse(text))
@@ -115,7 +115,7 @@ class JobState:
         if update.instance != known.instance or not known.complete:
             return False
         if update.number <= known.number:
-            return True  # the full state had it already
+            return True  # the full state already contained it
         if update.number != known.number + 1:
             lost = update.number - known.number - 1
             known.missing += lost
@@ -150,26 +150,26 @@ class JobState:
     def measure_clock(
         self, host: str, sent_ns: int, received_ns: int, response: wire.TimeResponse
     ) -> None:
-        """Takes in a host's clocks, asked at our `sent_ns`, received at `received_ns`."""
+        """Takes in a host's clocks, requested at our `sent_ns`, received at `received_ns`."""
         clock = self._host(host).clock
         clock.measure(sent_ns, received_ns, response.monotonic_ns)
         clock.anchor_ns = response.wall_ns - response.monotonic_ns
 
     def hosts_with_doubted_clocks(self) -> list[str]:
-        """Hosts whose clocks may have jumped: to be asked now."""
+        """Hosts whose clocks may have jumped: they need to be asked now."""
         return [name for name, host in self._hosts.items() if host.clock.doubted]
 
     def apply_answer(
         self, host: str, response: wire.TensorsResponse | wire.NativeStacksResponse
     ) -> None:
-        """Takes in a rank's tensors or native stacks, or why there are none."""
+        """Takes in a rank's tensors or native stacks, or why it has none."""
         record = self._host(host).records.get(response.key)
         if record is not None:
             record.apply_answer(response)
             self._changed.add(record)
 
     def apply_ops(self, host: str, key: int, hint: int, ops: tuple[wire.Op, ...]) -> None:
-        """Takes in ops that a rank was asked for because of a divergence hint."""
+        """Takes in ops that a rank sent because of a divergence hint."""
         record = self._host(host).records.get(key)
         if record is not None:
             self._checksums.add_ops(hint, record, ops)
@@ -233,7 +233,7 @@ class JobState:
         return self._statistics[1:]
 
     def _by_job(self) -> tuple[list[JobRanks], list[RankRecord]]:
-        """As `by_job`, computed again only when a record was added, removed or replaced."""
+        """Cached `by_job`: computed again only when a record is added, removed or replaced."""
         if self._jobs is None:
             hosts = self._hosts.values()
             self._jobs = by_job(record for host in hosts for record in host.records.values())
@@ -258,7 +258,7 @@ class JobState:
 
     def _replace(self, host: HostRecord, update: wire.Update, now_ns: int) -> None:
         if host.complete and update.instance == host.instance and update.number < host.number:
-            return  # requested twice, and this response is late
+            return  # requested twice; this response is late
         before = host.records if update.instance == host.instance else {}
         if update.instance != host.instance:
             host.gauges.forget()
@@ -285,7 +285,7 @@ class JobState:
     def _apply_rank(self, host: HostRecord, update: wire.RankUpdate, now_ns: int) -> None:
         identity = update.identity
         if identity is not None and identity.job.world_size > MAX_RANKS:
-            # From the job's environment, so any number; we count up to it.
+            # From the job's environment, so it may be any number; we count up to it.
             identity = replace(identity, job=replace(identity.job, world_size=0))
             update = replace(update, identity=identity)
         record = host.records.get(update.key)
@@ -298,7 +298,7 @@ class JobState:
         if update.exit_info is not None or (identity is not None and identity != record.identity):
             self._jobs = None
         if update.groups:
-            # Shared values: a group of 1,000 ranks has one list of members, not 1,000.
+            # Values are shared: a group of 1,000 ranks has one list of members, not 1,000.
             if len(self._groups) >= MAX_SHARED_GROUPS:
                 self._groups.clear()  # a job that keeps making groups; sharing begins anew
             groups = tuple(self._groups.setdefault(group, group) for group in update.groups)
@@ -310,7 +310,7 @@ class JobState:
 
 
 def _may_only_read(hosts: Iterable[HostView], records: Iterable[RankRecord]) -> str:
-    """Why none of these ranks may be asked, "" if one may."""
+    """Why we may not ask any of these ranks, "" if we may ask one."""
     if all(host.may_act for host in hosts):
         return ""
     names = {record.host for record in records}
@@ -321,12 +321,12 @@ def _may_only_read(hosts: Iterable[HostView], records: Iterable[RankRecord]) -> 
 
 
 def _count_nameless(records: list[RankRecord], job: wire.Job) -> int:
-    """Number of processes without a rank that matter: living ones, and those of `job`."""
+    """Number of relevant processes without a rank: living ones, and those of `job`."""
     mine = job_key(job)[:-1]
     return sum(not r.ended or job_key(r.identity.job)[:-1] == mine for r in records)
 
 
 def _coverage_of_nameless(records: list[RankRecord]) -> Coverage:
-    """What there is beside jobs: living processes that have not said which rank they are."""
+    """Coverage without a job: living processes that have not said which rank they are."""
     living = sum(not record.ended for record in records)
     return Coverage(notes=(CoverageNote(nameless_text(living)),) if living else ())

@@ -1,7 +1,7 @@
-"""What the ranks of a job did within a window of time: the types that statistics are shown in.
+"""What the ranks of a job did within a window of time: the types of the statistics.
 
-`frtop_tui.statistics` makes them of what agents answer. Times named `*_ns` are of the operator's
-clock where they are points in time. None means that nothing is known.
+`frtop_tui.statistics` builds them from the agents' answers. Points in time named `*_ns` are on the
+operator's clock. None means unknown.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from frtop_tui.job.naming import GroupKey
 
 
 class CallRow(Struct, frozen=True):
-    """Ops of one kind from one line, in one group or in groups that are alike, of one size class.
+    """Ops of one kind and size class from one line, in one group or in groups that are alike.
 
-    Durations last from the issue to the end, and are of the `timed` ops only, those whose end is
-    exact. `skew_ns` is the median time from the first to the last arrival of the sampled ops,
-    `mean_skew_ns` the mean over its groups of the median of each, `transfer_ns` from the last
-    arrival to the last end; bandwidths are by the latter, in bytes a second. `last` are the ranks
-    that came last, and in how many of `sampled` ops each.
+    Durations run from issue to end, and cover only the `timed` ops, whose end is exact. `skew_ns`
+    is the median time from the first to the last arrival of the sampled ops, `mean_skew_ns` the
+    mean of its groups' medians, `transfer_ns` the time from the last arrival to the last end, on
+    which bandwidths (bytes per second) are based. `last` lists the ranks that came last, each with
+    its number of `sampled` ops.
 
     A row of `JobStatistics.varying` has several classes of size; `sizes` are the mean bytes of an
     op of the smallest and of the largest one. The rows of these classes are `in_varying`.
@@ -31,13 +31,13 @@ class CallRow(Struct, frozen=True):
     kind: str
     groups: tuple[GroupKey, ...]
     site: wire.Site | None
-    size: int  # upper bound of the bytes of an op, a power of two; 0: no data, or not known
+    size: int  # upper bound of an op's bytes, a power of two; 0: no data, or unknown
     ranks: tuple[int, ...]
     p2p: bool = False
     on_device: bool = False
     count: int = 0
     bytes: int = 0
-    rate: Real = 0.0  # ops a second, of all ranks
+    rate: Real = 0.0  # ops per second, all ranks together
     timed: int = 0
     p50_ns: int | None = None
     p95_ns: int | None = None
@@ -53,13 +53,13 @@ class CallRow(Struct, frozen=True):
     bus_bandwidth: Real | None = None
     last: tuple[tuple[int, int], ...] = ()  # rank and count, the most often first
     mean_skew_ns: int | None = None
-    members: int = 0  # ranks of one of the groups; 0: not known
+    members: int = 0  # ranks of one of the groups; 0: unknown
     sizes: tuple[int, int] | None = None
     in_varying: bool = False
 
 
 class ModuleRow(Struct, frozen=True):
-    """Ops of one kind that one issuer issued, on these ranks: how many, and their bytes."""
+    """Ops of one kind from one issuer on these ranks: how many, and their bytes."""
 
     issuer: wire.Issuer
     kind: str
@@ -71,10 +71,9 @@ class ModuleRow(Struct, frozen=True):
 class SampledOp(Struct, frozen=True):
     """One collective across the ranks of its group: when each of them issued it.
 
-    `arrivals` has the ranks that are known of; it is `complete` if these are all members.
-    `ended_ns` is the last exact end that is known, None where none is, and `transfer_ns` the time
-    from the last arrival to it where all ends are. Times of different hosts are wrong by up to
-    `error_ns` (None: that was not measured).
+    `arrivals` has the known ranks; the op is `complete` if these are all members. `ended_ns` is the
+    last exact end, None if unknown; `transfer_ns` is the time from the last arrival to it, if all
+    ends are known. Times of different hosts are off by up to `error_ns` (None: not measured).
     """
 
     number: int
@@ -101,7 +100,7 @@ class SampledOp(Struct, frozen=True):
 
     @property
     def skew_ns(self) -> int:
-        """From the first to the last arrival."""
+        """The time from the first to the last arrival."""
         return self.last_ns - self.first_ns
 
 
@@ -115,9 +114,9 @@ class SampledGroup(Struct, frozen=True):
 
 
 class StepSplit(Struct, frozen=True):
-    """One training step of one rank: durations in ns; None where not recorded.
+    """One training step of one rank: durations in ns, None if not recorded.
 
-    The time that communication took from it is between `blocked_ns` and `pending_ns`.
+    Communication took between `blocked_ns` and `pending_ns` of it.
     """
 
     number: int
@@ -133,10 +132,10 @@ class StepSplit(Struct, frozen=True):
 
 
 class JobStatistics(Struct, frozen=True):
-    """All of it, of the ranks that answered.
+    """All statistics of the ranks that answered.
 
-    `from_ns` is since when every op of all of them is counted: rings forget older ones.
-    `missing` are ranks that did not answer, or that cannot be read.
+    From `from_ns` on, every op of all of them is counted: rings forget older ones. `missing` are
+    ranks that did not answer, or that cannot be read.
     """
 
     since_ns: int
@@ -149,7 +148,7 @@ class JobStatistics(Struct, frozen=True):
     steps: Mapping[int, tuple[StepSplit, ...]] = field(
         default_factory=dict
     )  # by rank, oldest first
-    clock_error_ns: int | None = None  # the largest between two hosts of the job; 0: one host
+    clock_error_ns: int | None = None  # the largest error between two hosts of the job; 0: one host
     lost: int = 0
     notes: tuple[str, ...] = ()
     modules: tuple[ModuleRow, ...] = ()
@@ -158,7 +157,7 @@ class JobStatistics(Struct, frozen=True):
 
     @property
     def rows(self) -> list[CallRow]:
-        """The calls as tables show them: those of a line whose sizes vary in one row."""
+        """The calls as tables show them: a line whose sizes vary gets one row."""
         return [*(row for row in self.calls if not row.in_varying), *self.varying]
 
     @property

@@ -1,4 +1,4 @@
-"""Transports past c10d that ranks have at hand, as screens and reports name them."""
+"""Transports that bypass c10d, as screens and reports name them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def transport_names(views: Iterable[Rank]) -> tuple[str, ...]:
 def beside_c10d(names: Iterable[str]) -> str:
     """`beside c10d: pynccl, DeepEP (not observed)`; "" for none.
 
-    Some transports are only loaded: what is said is that nobody would see what they do.
+    Some transports are merely loaded: the text only says that frtop would not see what they do.
     """
     listed = ", ".join(names)
     return f"beside c10d: {listed} ({NOT_OBSERVED})" if listed else ""
 
 
 def of_rank(view: Rank) -> str:
-    """The same of one rank, with the sign of each."""
+    """The same for one rank, with the sign of each."""
     signs = "; ".join(f"{one.name}: {one.sign}" for one in view.transports if one.sign)
     text = beside_c10d(transport_names((view,)))
     return f"{text}; {signs}" if signs else text

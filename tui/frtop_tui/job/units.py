@@ -1,4 +1,4 @@
-"""How quantities are written, wherever they are shown: one way for each.
+"""How to write quantities, one way for each wherever it is shown.
 
 | quantity | function | examples |
 |---|---|---|
@@ -55,7 +55,7 @@ def duration(seconds: float) -> str:
 
 
 def window(seconds: float) -> str:
-    """`60 s`: what was looked at; from two minutes on like `duration`."""
+    """`60 s`: a window of time; from two minutes on like `duration`."""
     return f"{seconds:.0f} s" if 1 <= seconds <= 120 else duration(seconds)
 
 
@@ -165,7 +165,7 @@ def _local(wall_ns: int, form: str) -> str:
 
 
 def _in_units(value: float, units: tuple[tuple[float, str], ...], exact: float = 0.0) -> str | None:
-    """Three digits in the largest unit that fits; None for less than the smallest."""
+    """Three digits in the largest unit that fits; None if smaller than the smallest unit."""
     for unit, name in units:
         if abs(value) >= unit * 0.9995 or (unit == units[-1][0] and value):
             number = value / unit
@@ -176,7 +176,7 @@ def _in_units(value: float, units: tuple[tuple[float, str], ...], exact: float =
 
 
 def _between(least: str, most: str) -> str:
-    """Both, and a unit that is the same only once."""
+    """Both values; a common unit only once."""
     if least == most:
         return most
     number, _, unit = least.partition(" ")

@@ -1,4 +1,4 @@
-"""Times of all hosts as Unix time by one clock: that of the host where frtop runs."""
+"""Times of all hosts as Unix time on one clock: that of the host where frtop runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from frtop_tui.job.model import BaseFrame, Rank
 
 
 class Timeline:
-    """Fixed at the first frame: a clock that is set while we run moves no event."""
+    """Fixed at the first frame: setting the clock while we run moves no event."""
 
     def __init__(self) -> None:
         self._wall_ns: int | None = None
-        """Added to the operator's monotonic clock it gives Unix time."""
+        """Unix time minus the operator's monotonic clock."""
 
     def begin(self, frame: BaseFrame) -> None:
         """Takes the pair of clocks of the first frame; those of later ones are ignored."""

@@ -1,4 +1,4 @@
-"""What is said of ranks without a recorder, which are seen from outside only."""
+"""Sentences about ranks without a recorder, which frtop only sees from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_PREPARED: Final = "not prepared: seen from outside"
 UNREADABLE: Final = "ring not readable: seen from outside"
 NEXT_TIME: Final = "`frtop run -- ...` records it next time"
 _SAME_NS: Final = 500_000_000
-"""Ranks are looked at one after the other: first looks that belong together."""
+"""Agents look at ranks one after the other: first looks this close belong together."""
 
 
 def all_prepared(ranks: int, unprepared: int) -> bool | None:
@@ -30,7 +30,7 @@ def recorder_text(ranks: int, unprepared: int) -> str:
 
 
 def preparation(coverage: Coverage, ranks: int) -> str:
-    """`not prepared: seen from outside`, with the ranks where it is not all; "" for none."""
+    """`not prepared: seen from outside`, with the ranks unless it is all; "" for none."""
     if not coverage.unprepared:
         return ""
     unprepared, why = set(coverage.unprepared).difference(coverage.unreadable), NOT_PREPARED
@@ -40,14 +40,14 @@ def preparation(coverage: Coverage, ranks: int) -> str:
 
 
 def recorder_note(rank: Rank) -> str:
-    """Why the recorder of a rank cannot be read; "" where it can, or where there is none."""
+    """Why the recorder of a rank cannot be read; "" if it can, or if there is none."""
     if rank.identity.prepared:
         return ""
     return next((note for note in rank.notes if note.startswith(wire.OF_RECORDER)), "")
 
 
 def without_recorder(rank: Rank) -> str:
-    """Why a rank keeps no history and cannot be asked; "" where it can."""
+    """Why a rank keeps no history and cannot be asked; "" if it can."""
     if rank.identity.prepared:
         return ""
     if note := recorder_note(rank):
@@ -59,15 +59,15 @@ def without_recorder(rank: Rank) -> str:
 
 
 def is_least(rank: Rank) -> bool:
-    """Whether the op that the rank waits in was there at the first look: it may be older."""
+    """Whether the op that the rank waits in predates the first look."""
     return rank.blocked_on is not None and not rank.blocked_on.dated
 
 
 def is_least_since(frame: BaseFrame, since_ns: int) -> bool:
-    """Whether what lasts since `since_ns` (operator's clock) may have begun before.
+    """Whether what began at `since_ns` (operator's clock) may have begun earlier.
 
-    It may where it lasts since the first look at a rank: the op that the rank waits in, or its
-    last one if it waits in none, was there already.
+    It may if that was the first look at a rank: the op that the rank waits in, or its last op if it
+    waits in none, was already there.
     """
     for number in frame.coverage.unprepared:
         rank = frame.ranks.get(number)
@@ -80,7 +80,7 @@ def is_least_since(frame: BaseFrame, since_ns: int) -> bool:
 
 
 def last_issue_is_least(rank: Rank) -> bool:
-    """Whether the last op that the rank issued was there at the first look."""
+    """Whether the last op that the rank issued predates the first look."""
     last = _last_op(rank)
     return last is not None and not last.dated
 
@@ -96,5 +96,5 @@ def age_words(seconds: float, *, least: bool) -> str:
 
 
 def age_text(seconds: float, *, least: bool) -> str:
-    """`12s`, or `>= 12s` where it is at least that."""
+    """`12s`, or `>= 12s` for a lower bound."""
     return f">= {duration(seconds)}" if least else duration(seconds)

@@ -9,6 +9,5 @@ LAUNCHERS: Final[Mapping[str, str]] = {
     "slurm:": "slurm:JOBID",
     "k8s:": "k8s:[NAMESPACE/]SELECTOR[:CONTAINER]",
 }
-"""Prefixes of `--ssh` that ask a launcher for the hosts, and how each is written.
-
-Their parsers: `places`. The table stands here because every start lists it in `--help`."""
+"""Prefixes of `--ssh` that ask a launcher for the hosts, and how to write each. Their parsers:
+`places`. The table is here because every start lists it in `--help`."""

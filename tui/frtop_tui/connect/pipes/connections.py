@@ -1,7 +1,7 @@
 """Connections to agents through pipes, with the verbs and events of `agent_connections`.
 
-Some commands are started at once, the others wait: a host on the way takes few log-ins at a time.
-A host that cannot be reached, or breaks off, is tried again after a pause that doubles.
+Some commands start at once, the others wait: a host on the way takes few log-ins at a time. If a
+host cannot be reached, or breaks off, we try it again after a pause that doubles.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from frtop_tui.errors import FrtopError
 STARTING: Final = 24
 """Commands that may be starting at once."""
 CROWDED: Final = 8
-"""The same where all go through one host: beyond 10 its sshd turns away every third one
+"""The same if all go through one host: beyond 10, its sshd turns away every third one
 (`MaxStartups 10:30:100`)."""
 STEADY_S: Final = 10.0
 """A connection that lasted this long was a good one."""
 STATUS_S: Final = 1.0
-"""How long a command whose output has ended is given to end."""
+"""How long a command may take to end after its output has ended."""
 
 _Event = tuple[Conversation, ConnectionEvent]
 
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """An endpoint, and the pipe to it. `way` counts its commands, `failures` those in a row."""
+    """An endpoint and its pipe. `way` counts its commands, `failures` consecutive failures."""
 
     endpoint: PipeEndpoint
     way: int = 0
@@ -73,11 +73,11 @@ class PipeConnections:
     def __init__(
         self, script: bytes, load_agent: Callable[[], bytes], way_script: bytes = b""
     ) -> None:
-        """Begins to read what will be sent."""
+        """Begins to read what we will send."""
         self._script = script
         self._way_script = way_script or start_script(program="fan_out")
         self._links: dict[str, _Link] = {}  # by host
-        self._pipes: dict[Pipe, float] = {}  # and since when its output has ended, 0.0: it has not
+        self._pipes: dict[Pipe, float] = {}  # and when its output ended, 0.0: it has not
         self._leaving = LeavingProcesses()
         self._selector = selectors.DefaultSelector()
         self._agent: bytes | FrtopError | None = None
@@ -117,13 +117,13 @@ class PipeConnections:
         for key, _ in ready:
             pipe, end = key.data
             if pipe not in self._pipes:
-                continue  # given up because of what another end of it said
+                continue  # given up because of what another endpoint of it said
             if end == "output":
                 yield from self._read(pipe, now)
             elif end == "errors" and not pipe.process.read_errors():
                 self._selector.unregister(key.fileobj)
         for pipe in list(self._pipes):
-            if pipe in self._pipes:  # whoever takes an event may have given up another
+            if pipe in self._pipes:  # the receiver of an event may have given up another
                 yield from self._work(pipe, now)
         self._send_tools(now)
         self._leaving.work(now)
@@ -136,7 +136,7 @@ class PipeConnections:
             yield from self._check(pipe, now)
 
     def _start_due(self, now: float) -> Iterator[ConnectionEvent]:
-        """Starts commands whose time has come, as many as may start at once."""
+        """Starts the commands that are due, as many as may start at once."""
         due = [link for link in self._links.values() if link.pipe is None and link.retry_at <= now]
         most = CROWDED if any(link.endpoint.crowded for link in due) else STARTING
         room = most - sum(pipe.is_starting for pipe in self._pipes)
@@ -150,7 +150,7 @@ class PipeConnections:
     def _may_share(self, link: _Link) -> bool:
         """False while the link's step runs on without it: then the link gets its own way.
 
-        A host on the way can try one of its hosts again.
+        A host on the way can retry one of its hosts.
         """
         running = any(pipe.command == link.command for pipe in self._pipes)
         if not running or link.endpoint.task is None or link.way or link.endpoint.onward:
@@ -192,7 +192,7 @@ class PipeConnections:
             yield Progressed(link.endpoint.host, f"starting {first.command[0].rpartition('/')[2]}")
 
     def _select_writable(self) -> None:
-        """Watches a pipe for room only while something waits to be written."""
+        """Watches a pipe for room only while there is something to write."""
         registered = self._selector.get_map()
         for pipe in self._pipes:
             process = pipe.process
@@ -223,13 +223,13 @@ class PipeConnections:
             self._agent = self._loaded.get()
         if isinstance(self._agent, bytes):
             pipe.give_agent(self._agent)
-            self._tool_lines()  # packed while the agent starts: often it has no py-spy
+            self._tool_lines()  # packed while the agent starts, as often the host lacks py-spy
         elif self._agent is not None:
             for link in [link for link in self._links.values() if link.pipe is pipe]:
                 yield self._failed(link, Failure(self._agent, needs_person=True), now)
 
     def _same_place(self, link: _Link, conversation: Conversation) -> SamePlace | None:
-        """The host by another name, where one is connected already."""
+        """The same host under another name, if it is already connected."""
         place = _place(conversation)
         for other in self._links.values():
             known = other.conversation
@@ -240,7 +240,7 @@ class PipeConnections:
         return None
 
     def _check(self, pipe: Pipe, now: float) -> Iterator[ConnectionEvent]:
-        """Gives up what has ended, or is silent."""
+        """Gives up pipes that have ended or are silent."""
         ended_at = self._pipes[pipe]
         over = ended_at and (pipe.process.status() is not None or now - ended_at > STATUS_S)
         if over or pipe.is_refused(now):
@@ -271,10 +271,10 @@ class PipeConnections:
         self._leave(pipe, now)
 
     def _failed(self, link: _Link, failure: Failure, now: float) -> ConnectionFailed:
-        """Schedules the next try, and gives the event."""
+        """Schedules the next try, and returns the event."""
         if link.up_at and now - link.up_at > STEADY_S:
             link.failures, link.way = 0, 0
-        elif link.endpoint.onward:  # the host on the way, and the jump host, by turns
+        elif link.endpoint.onward:  # alternates between the host on the way and the jump host
             link.way = 1 - link.way
         link.failures += 1
         link.up_at = 0.0
@@ -303,7 +303,7 @@ class PipeConnections:
         self._leaving.add(pipe.process, now)
 
     def _send_tools(self, now: float) -> None:
-        """py-spy goes to hosts without it, after their first update and behind everything else."""
+        """Sends py-spy to hosts without it, after their first update and behind everything else."""
         for pipe in self._pipes:
             pipe.work_on_tool(now)
             machine = pipe.wants_tool(now)
@@ -312,7 +312,7 @@ class PipeConnections:
             pipe.order()
 
     def _tool_lines(self) -> tuple[bytes, ...] | None:
-        """The lines with py-spy, packed in a thread of its own; None while it works."""
+        """The lines with py-spy, packed in a separate thread; None while it works."""
         if self._tools is None:
             tools = self._tools = queue.SimpleQueue()
             daemon_thread.start(lambda: tools.put(tool_lines()), "frtop tool")
@@ -321,7 +321,7 @@ class PipeConnections:
         return self._tool
 
     def close(self) -> None:
-        """Ends all commands; takes a second at most where one does not end by itself."""
+        """Ends all commands; takes at most a second if one does not end by itself."""
         for pipe in list(self._pipes):
             self._leave(pipe, time.monotonic())
         self._leaving.await_end()

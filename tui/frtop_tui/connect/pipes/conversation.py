@@ -32,7 +32,7 @@ from frtop_tui.job.naming import printable
 
 DECODING_S: Final = 4.0
 WINDOW_S: Final = 10.0
-"""Decoding the messages of one host may take `DECODING_S` of CPU time in this time. An honest host
+"""In this time, decoding the messages of one host may take `DECODING_S` of CPU time. An honest host
 needs a few per cent of that, and one of 1,000 hosts must not keep us from the others."""
 MAX_LIMITS: Final = 8
 """Sentences from an agent on what it cannot do."""
@@ -41,7 +41,7 @@ MAX_LIMITS: Final = 8
 class Phase(enum.Enum):
     """How far the start at the other end has come."""
 
-    STARTING = enum.auto()  # a shell was asked for a Python
+    STARTING = enum.auto()  # asked a shell for a Python
     BOOTED = enum.auto()  # a Python takes the archive
     UP = enum.auto()
     OVER = enum.auto()
@@ -53,7 +53,7 @@ class Conversation:
     def __init__(
         self, host: str, hosts: frozenset[str] = frozenset(), onward: tuple[str, ...] = ()
     ) -> None:
-        """With one of `hosts`, where only the other end knows which.
+        """A conversation with one of `hosts`: only the other end knows which.
 
         `onward` is the command that a host on the way runs for it.
         """
@@ -69,14 +69,14 @@ class Conversation:
         self.ordered = False
         """Whether the doctor there has begun."""
         self.needs_person = True
-        """Whether, once it is over, a person has to act before a retry can succeed."""
+        """Once it is over: whether a person has to act before a retry can succeed."""
         self._reader = MessageReader()
         self._since = self._spent_s = 0.0
         """Start of the current window, and CPU time spent on decoding in it."""
 
     @property
     def _sender(self) -> bytes:
-        """In the place of a key: updates of one host are never those of another."""
+        """Stands in for a key: updates of one host are never those of another."""
         return f"shell {self.host}".encode()
 
     @property
@@ -91,7 +91,7 @@ class Conversation:
 
     @property
     def takes_tool(self) -> bool:
-        """Whether py-spy may go there: an agent's first update does not wait for it."""
+        """Whether we may send py-spy: an agent's first update does not wait for it."""
         return self.phase is Phase.UP and (self.updates > 0 or self._has_doctor)
 
     @property
@@ -111,7 +111,7 @@ class Conversation:
         except (PipeError, wire.WireError):
             events = (self._end(incompatible(self.host)),)
         if self._spend(time.thread_time() - begin) > DECODING_S and not self._is_over:
-            text = f"{self.host} sends more than can be read beside the other hosts"
+            text = f"{self.host} sends more than frtop can read beside the other hosts"
             events = (self._end(RemoteTrouble(text, "frtop tries again; or name this host alone")),)
         yield from events
 
@@ -178,7 +178,7 @@ class Conversation:
 
 
 def _words(text: bytes) -> Words:
-    """Words that a shell put together by hand, and that srun may have cut."""
+    """Words that a shell assembled, and that srun may have cut."""
     try:
         return decoded(text, Words)
     except PipeError:
@@ -191,7 +191,7 @@ MAX_WORDS: Final = 600
 
 
 class Boot(Struct, frozen=True):
-    """A Python was found, and waits for the archive. `task` is Slurm's, "" without."""
+    """A Python was found, and waits for the archive. `task` is Slurm's task number, or ""."""
 
     python: str = ""
     machine: str = ""
@@ -222,9 +222,10 @@ class Ended(Struct, frozen=True):
 
 
 class Hello(Struct, frozen=True):
-    """The agent runs. `place` names the host and its pids' namespace, "" where not known.
+    """The agent runs.
 
-    `examines`: it is no agent, but the doctor.
+    `place` names the host and its pids' namespace, "" if unknown. `examines`: it is the doctor, not
+    an agent.
     """
 
     instance: str = ""

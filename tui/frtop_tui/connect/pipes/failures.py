@@ -1,7 +1,7 @@
 """Why a pipe to a host failed, in plain words with the next step. Pure.
 
-What ssh, kubectl and srun write is English and stable; it is recognised by the patterns here,
-and quoted where none fits.
+What ssh, kubectl and srun write is English and stable; the patterns here recognise it, and if none
+fits, it is quoted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 from frtop_tui.errors import FrtopError, Missing, RemoteTrouble, UnknownHost, Unreachable, WrongKey
 
 QUICK_S: Final = 1.0
-"""The first pause before a host is tried again; it doubles."""
+"""The first pause before we try a host again; it doubles."""
 PERSON_S: Final = 15.0
-"""The same where a person has to act first: too many refused log-ins may lock the account."""
+"""The same if a person has to act first: too many refused log-ins may lock the account."""
 MAX_PAUSE_S: Final = 60.0
 MAX_PERSON_S: Final = 300.0
 
@@ -28,15 +28,15 @@ class Ending:
 
     Attributes:
         host: as the operator named it.
-        command: that was run.
+        command: the command that ran.
         status: its exit status, negative for a signal; None: we ended it.
         errors: its last lines on stderr.
         noise: its last lines on stdout that were not ours.
         why: why we ended it, "" if it ended by itself.
         started: whether an agent ran there already.
-        through: the host on the way, "" without or where its name is not known.
-        private: the command has arguments of the operator's own, which may be secrets: what is
-            said of a host is in captures, too.
+        through: the host on the way, "" if there is none or its name is unknown.
+        private: the command has the operator's own arguments, which may be secrets: texts about a
+        host are in captures, too.
     """
 
     host: str
@@ -58,7 +58,7 @@ class Ending:
 
     @property
     def last(self) -> str:
-        """The line that says most, "" if nothing was said."""
+        """The most informative line, "" if there is none."""
         lines = [line for line in (*self.noise, *self.errors) if line]
         return lines[-1] if lines else ""
 
@@ -132,10 +132,10 @@ def _status(ending: Ending) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is made of something that ssh, kubectl or srun says.
+    """How frtop words something that ssh, kubectl or srun says.
 
-    `text` and `step` may have `{host}`, `{typed}` (the same for a shell), `{through}`, `{said}` and
-    `{part}` (what the pattern found), `{keys}` (ssh's file) and `{listing}` (of containers).
+    `text` and `step` may contain `{host}`, `{typed}` (the same for a shell), `{through}`, `{said}`
+    and `{part}` (what the pattern found), `{keys}` (ssh's file) and `{listing}` (of containers).
     """
 
     pattern: str
@@ -164,17 +164,17 @@ class _Known:
 
 
 _ON_THE_WAY: Final = "UNKNOWN port 65535"
-"""In what ssh writes of a connection that a jump host, or a ProxyCommand, should have made."""
+"""ssh writes this about a connection that a jump host, or a ProxyCommand, should have made."""
 _AT_ITS_END: Final = "stdio forwarding failed"
-"""Beside it, where the jump host let us in and could not reach the host itself."""
+"""ssh adds this if the jump host let us in but could not reach the host itself."""
 _ENGINES: Final = frozenset({"docker", "podman", "nerdctl"})
-"""They run containers on one host, and list them with `ps`."""
+"""These run containers on one host, and list them with `ps`."""
 _KNOWN: Final = (
     _Known(
         r"HOST IDENTIFICATION .*CHANGED",
         WrongKey,
-        "{host} has another host key than the one that ssh knows{keys}",
-        "somebody may be in between; if the host was installed anew: ssh-keygen -R {typed}, then"
+        "{host} has a different host key from the one that ssh knows{keys}",
+        "somebody may be in between; if the host was reinstalled: ssh-keygen -R {typed}, then"
         " `ssh {typed}` once",
     ),
     _Known(
@@ -206,7 +206,7 @@ _KNOWN: Final = (
     _Known(
         r"Permission denied \([^)]*(?:password|keyboard-interactive)[^)]*\)",
         WrongKey,
-        "{host} asks for a password or a code, and frtop never asks for one",
+        "{host} wants a password or a code, which frtop never asks for",
         "give it a key (ssh-copy-id {typed}; ssh-add), or open one connection that frtop may share:"
         " ssh {typed} with ControlMaster and ControlPath in ~/.ssh/config",
     ),
@@ -242,7 +242,7 @@ _KNOWN: Final = (
         r"account is currently not available|Access denied[^\n]*|account has expired[^\n]*"
         r"|no active jobs on this node",
         RemoteTrouble,
-        "{host} lets this user in and gives no shell: {said}",
+        "{host} lets this user in but gives no shell: {said}",
         "ask who runs the cluster; often log-in is open only while a job of yours runs there",
     ),
     _Known(
@@ -275,10 +275,10 @@ _KNOWN: Final = (
         r"kex_exchange_identification[^\n]*|Connection (?:closed|reset) by [^\n]*"
         r"|Connection to \S+ closed by remote host",
         Unreachable,
-        "{host}: the connection was closed before anybody logged in",
+        "{host}: the connection was closed before the log-in",
         "frtop tries again; too many at once (MaxStartups of sshd), or a rule forbids us",
         needs_person=False,
         may_break_off=True,
     ),
 )
-"""In the order in which they are tried."""
+"""In the order in which we try them."""

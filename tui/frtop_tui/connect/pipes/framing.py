@@ -1,8 +1,8 @@
-"""Lines of a pipe, into messages and back. Pure; every size is bounded.
+"""Turns lines of a pipe into messages and back. Pure; every size is bounded.
 
-Both directions are lines of ASCII, `WORD [TEXT]`. From the other end each word begins with
-`frtop-`; what does not is noise (banners, what login scripts print), kept to be quoted when the
-start fails. A long text comes in pieces: `frtop-more PIECE` as often as needed, then the last piece
+Both directions are lines of ASCII, `WORD [TEXT]`. From the other end, each word begins with
+`frtop-`; everything else is noise (banners, output of login scripts), which we quote if the start
+fails. A long text comes in pieces: `frtop-more PIECE` as often as needed, then the last piece
 with the real word. srun is why: it cuts lines at 1,024 bytes.
 """
 
@@ -27,7 +27,7 @@ NOISE_COLUMNS: Final = 200
 
 
 class PipeError(Exception):
-    """The other end wrote what is no line of this protocol."""
+    """The other end wrote a line that does not follow this protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class Message:
 
 
 class LineStream:
-    """Cuts a stream of bytes into lines; of one that is too long, the rest is dropped."""
+    """Cuts a stream of bytes into lines; drops the end of a line that is too long."""
 
     def __init__(self) -> None:
         self._begun = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Gives the lines that `data` completes, without their ends."""
+        """Yields the lines that `data` completes, without their ends."""
         *lines, rest = data.split(b"\n")
         for line in lines:
             yield (self._begun + line)[:MAX_LINE].removesuffix(b"\r")
@@ -96,6 +96,6 @@ class MessageReader:
 
 
 def readable(line: bytes) -> str:
-    """A line of somebody else's, bounded and without control sequences."""
+    """A foreign line, bounded and without control sequences."""
     text = line[: 4 * NOISE_COLUMNS].decode("utf-8", "replace")
     return printable(text).strip()[:NOISE_COLUMNS]

@@ -61,7 +61,7 @@ class _Pods(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """A place with many hosts: each pod counts as one, by its name."""
+    """A place with many hosts: each pod counts as a host with the pod's name."""
 
     selector: str
     namespace: str = ""
@@ -105,7 +105,7 @@ class Pods:
         return PipeEndpoint(host=name, commands=(command,), shown=f"kubectl {container}")
 
     def _container(self, pod: _Pod) -> str:
-        """The one that was named, the pod's default, or the first; "" unless it is ready."""
+        """The container that was named, the pod's default, or its first; "" unless it is ready."""
         ready = [
             one.name
             for one in pod.status.container_statuses or ()
@@ -130,8 +130,8 @@ class Pods:
 def parse(spec: str) -> Pods:
     """Reads `k8s:[NAMESPACE/]SELECTOR[:CONTAINER]`; raises `UsageError`.
 
-    A label's own prefix has a slash, too: what stands before the first one is a namespace if it
-    can be one, which a prefix with a dot cannot.
+    A label's own prefix has a slash, too: what precedes the first slash is a namespace if it can be
+    one, which a prefix with a dot cannot.
     """
     rest, _, container = spec.removeprefix(PREFIX).partition(":")
     namespace, slash, selector = rest.partition("/")

@@ -1,4 +1,4 @@
-"""Running a program that lists hosts: squeue, kubectl. Blocks; for threads of `place_search`."""
+"""Runs a program that lists hosts: squeue, kubectl. Blocks; for threads of `place_search`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to the other end of a pipe: the agent, and py-spy where it is missing."""
+"""What we send to the other end of a pipe: the agent, and py-spy if it is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def agent_lines(program: str = AGENT) -> bytes:
     """The lines with the agent, or with another program (the doctor). Takes a fifth of a second.
 
     Raises:
-        Missing: a package that is sent is not installed here.
+        Missing: a package that we send is not installed here.
     """
     more = () if program == AGENT else (program.encode(),)
     try:
@@ -34,7 +34,7 @@ def fits(machine: str) -> bool:
 
 
 def tool_lines() -> tuple[bytes, ...]:
-    """The lines with py-spy, some MB; none where it is not installed here. Takes half a second."""
+    """The lines with py-spy, some MB; empty if it is not installed here. Takes half a second."""
     path = Path(sysconfig.get_path("scripts")) / TOOL
     found = str(path) if path.exists() else shutil.which(TOOL)
     if found is None:

@@ -1,8 +1,8 @@
 """One process and what is said over it: with one host, or with many.
 
-With all tasks of a step of srun, or with the hosts to which a host on the way runs a command each.
-srun gives all its tasks the same input, so they get the agent at once. A host on the way keeps what
-all hosts get, and each gets it as soon as its Python waits for it.
+Many hosts are all tasks of a step of srun, or the hosts for which a host on the way runs a command
+each. srun gives all its tasks the same input, so they get the agent together. A host on the way
+stores what all hosts get, and each gets it as soon as its Python waits for it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from frtop_tui.connect.pipes.conversation import Conversation, Phase
 from frtop_tui.connect.pipes.process import PipeProcess
 
 START_S: Final = 45.0
-"""A start has failed if nothing arrives for this long. Behind a jump host, where others always send
-something, it has failed if no start makes progress for this long."""
+"""A start has failed if nothing arrives for this long. Behind a jump host, where others keep
+sending, it has failed if no start makes progress for this long."""
 LONGEST_START_S: Final = 300.0
-"""A start that takes this long has failed, too: a host that sends a byte now and then would keep
-others from starting. The agent takes 100 s on a line of 10 KB/s."""
+"""A start that takes this long has failed, too: a host that sends an occasional byte would keep
+others from starting. At 10 KB/s the agent takes 100 s."""
 SILENT_S: Final = 15.0
-"""An agent sends several updates a second, and answers pings: a silent one is cut off."""
+"""An agent sends several updates a second and answers pings: a silent one is disconnected."""
 REFUSED_S: Final = 15.0
 """srun waits forever if a step cannot begin: after this time, we treat it as refused."""
 PING_S: Final = 5.0
@@ -38,12 +38,12 @@ py-spy waits this long for hosts that are still starting."""
 TOOL_BYTES: Final = 128 * 1024
 """Size of a piece of py-spy: a request never waits for more than this."""
 HOST: Final = "FRTOP_HOST"
-"""Environment of a command: the host that it is for."""
+"""Environment variable of a command: the host that it is for."""
 _LABELLED: Final = re.compile(rb" *(\d{1,6}): ?(.*)", re.DOTALL)
 
 
 class Pipe:
-    """Owned by one thread. `conversations` are by task; None is the only one of a plain pipe."""
+    """Owned by one thread. `conversations` are by task; a plain pipe has only None."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Pipe:
         self._names_python = script.startswith(PYTHON_NAMED)
         self._awaits_way = self.fans_out
         first = way_script if self.fans_out else script
-        # First an end for a prompt that a login script left without one.
+        # First ends the line of a prompt that a login script left open.
         self.process.write(b"echo\n" + first, bounded=False)
 
     def _begin(self, endpoint: PipeEndpoint) -> Conversation:
@@ -113,7 +113,7 @@ class Pipe:
         return self.process.write(line if task is None else b"to %d %b" % (task, line))
 
     def order(self) -> None:
-        """Tells doctors to begin, as soon as it is known whether py-spy comes."""
+        """Tells doctors to begin, once we know whether py-spy will be sent."""
         for one in self.conversations.values():
             has_own = one.hello is not None and one.hello.has_py_spy
             settled = one in self._tool_for or (self._tool is not None and not self.fans_out)
@@ -123,7 +123,7 @@ class Pipe:
                 one.ordered = self._tell(one, b" ".join(words) + b"\n")
 
     def rejoin(self, endpoint: PipeEndpoint) -> bool:
-        """Has the host on the way run the command for a host again; False where it has none."""
+        """Has the host on the way run a host's command again; False if there is none."""
         numbers = (n for n, one in enumerate(self._endpoints) if one.host == endpoint.host)
         number = next(numbers, None)
         if number is None or self._awaits_way:
@@ -179,7 +179,7 @@ class Pipe:
         return (self.conversations.get(int(found[1])), found[2]) if found else (None, b"")
 
     def _store(self, name: bytes, lines: bytes) -> None:
-        """Has the host on the way keep what all hosts get: it travels once."""
+        """Has the host on the way store what all hosts get, so that it travels once."""
         stored = (b"store %b %b\n" % (name, line) for line in lines.splitlines())
         self.process.write(b"".join(stored), bounded=False)
 
@@ -189,7 +189,7 @@ class Pipe:
         return b",".join(b"%d" % number for number in found if number is not None)
 
     def _say(self, line: bytes) -> bool:
-        """Writes a line for all agents that run; False when it cannot leave now."""
+        """Writes a line for all running agents; False if it cannot be sent now."""
         return self.process.write(self._addressed(line, self._up))
 
     def _addressed(self, line: bytes, conversations: Iterable[Conversation]) -> bytes:
@@ -198,8 +198,9 @@ class Pipe:
     def wants_agent(self, now: float) -> bool:
         """Whether somebody at the other end waits for the agent and may get it.
 
-        A shell may read ahead, so nothing follows the script before a Python says so. Where all get
-        the same input, it is sent when all wait for it, or have kept the others waiting.
+        A shell may read ahead, so nothing follows the script until a Python asks for it. If all get
+        the same input, we send it once all wait for it, or the late ones have kept the others
+        waiting.
         """
         if self.fans_out:
             return bool(self._booted)
@@ -209,7 +210,7 @@ class Pipe:
         return Phase.STARTING not in phases or now - self._booted_at > LATE_TASK_S
 
     def give_agent(self, lines: bytes) -> None:
-        """Sends the agent, to all that wait for it."""
+        """Sends the agent to all that wait for it."""
         if self.fans_out:
             if not self._has_stored_agent:
                 self._store(b"agent", lines)
@@ -223,7 +224,7 @@ class Pipe:
 
     @property
     def _booted(self) -> set[Conversation]:
-        """Those that wait for the agent."""
+        """The conversations that wait for the agent."""
         booted = {one for one in self.conversations.values() if one.phase is Phase.BOOTED}
         return booted - self._given
 
@@ -233,10 +234,10 @@ class Pipe:
         return self.shared and begins and now - self.process.moved_at > REFUSED_S
 
     def overdue(self, now: float) -> Iterator[tuple[Conversation, str]]:
-        """Conversations that have been silent for too long, and the words for it."""
+        """Conversations that have been silent for too long, with a description."""
         moved_at = self._advanced_at if self.fans_out else self.process.moved_at
         moved_s = now - moved_at
-        # Behind a host on the way they start one after the other, and are watched there.
+        # Behind a host on the way, they start one after the other, and it watches them.
         begun_s = 0.0 if self.fans_out else now - self._begun_at
         for one in self.conversations.values():
             if one.phase is Phase.UP and now - self._last_received[one] > SILENT_S:
@@ -249,7 +250,7 @@ class Pipe:
                 yield one, f"no agent in {LONGEST_START_S:.0f} s"
 
     def work(self, now: float) -> None:
-        """Writes what waits, and pings."""
+        """Writes what is waiting, and pings."""
         self.process.flush()
         waited = now - self._pinged_at > PING_S
         if waited and (self._up or (self.fans_out and not self._awaits_way)):
@@ -265,9 +266,9 @@ class Pipe:
         return [one for one in self.conversations.values() if one.phase is Phase.UP]
 
     def wants_tool(self, now: float) -> str:
-        """The machine for which py-spy is missing at the other end, "" when it is not needed.
+        """The machine type that lacks py-spy at the other end, "" if none does.
 
-        All must have sent something first: the first frame does not wait for it.
+        All must have sent something first: the first frame does not wait for py-spy.
         """
         up = self._up
         if self._tool is not None or not up or not all(one.takes_tool for one in up):
@@ -285,14 +286,14 @@ class Pipe:
         return [one for one in lacking if one not in self._tool_for]
 
     def give_tool(self, lines: Sequence[bytes]) -> None:
-        """Sends py-spy from now on, whenever nothing else has to be sent."""
+        """From now on, sends py-spy whenever there is nothing else to send."""
         self._tool = iter(lines)
         self._has_tool = bool(lines)
         self._tool_to = self._without_tool
         self._tool_for.update(self._tool_to)
 
     def work_on_tool(self, now: float) -> None:
-        """Sends the next piece of py-spy, when the one before has arrived."""
+        """Sends the next piece of py-spy once the previous one has arrived."""
         pongs = (one.pong for one in self._up)
         if self._tool is None or self.process.unsent or max(pongs, default=0) < self._tool_ping:
             return

@@ -18,13 +18,13 @@ from frtop_tui.errors import FrtopError
 
 WORKERS: Final = 16
 AGAIN_NS: Final = 10_000_000_000
-"""After this time we look again at a place that failed, or that has hosts we do not reach: pods and
-nodes are replaced."""
+"""After this time we search a place again if it failed, or if it has hosts that we do not reach:
+pods and nodes get replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPlaces:
-    """What is new since the last search; names are those of hosts, or of a place without one."""
+    """What is new since the last search; names are those of hosts, or of a place without hosts."""
 
     endpoints: tuple[PipeEndpoint, ...] = ()
     failed: tuple[tuple[str, FrtopError], ...] = ()
@@ -44,10 +44,10 @@ class PlaceSearch:
         self._workers: list[threading.Thread] = []
         self._looking: set[str] = set()
         self._looked_at: dict[str, int] = {}
-        self._hosts: dict[str, frozenset[str]] = {}  # of a place, the last time it was found
+        self._hosts: dict[str, frozenset[str]] = {}  # of a place, when it was last found
 
     def search(self, now: int, connected: Collection[str]) -> FoundPlaces:
-        """What was found, and looks again where that is due."""
+        """Returns what was found, and starts the searches that are due."""
         endpoints: list[PipeEndpoint] = []
         failed: list[tuple[str, FrtopError]] = []
         over: list[str] = []

@@ -52,7 +52,7 @@ class SshHost:
 
 @dataclass(frozen=True, slots=True)
 class ViaHost:
-    """A host that a command of the operator's leads to."""
+    """A host that an operator's command leads to."""
 
     name: str
     command: tuple[str, ...]
@@ -65,7 +65,7 @@ class ViaHost:
 
 @dataclass(frozen=True, slots=True)
 class UserHere:
-    """This host, as another user: a shell of root, in which what reads becomes that user."""
+    """This host, as another user: root's shell, in which the reader becomes that user."""
 
     user: str
 
@@ -88,7 +88,7 @@ def places(
         specs: of `--ssh`: host lists, `slurm:JOBID`, `k8s:SELECTOR`.
         via: of `--via`: a command instead of ssh, in which `{host}` stands for each host.
         through: of `--through`: a host that reaches the hosts of `specs` for us.
-        user: of `--user`: whose jobs are meant; where no host is named, those of this host.
+        user: of `--user`: whose jobs to show; on this host if none is named.
 
     Raises:
         UsageError: one of them is malformed, or they do not go together.
@@ -103,7 +103,7 @@ def places(
     if via:
         if others:
             raise UsageError(
-                f"--via is for hosts, and {others[0]} has its own way", "leave out one of them"
+                f"--via is for hosts, but {others[0]} has its own way", "leave out one of them"
             )
         return _via(expand(hosts) if hosts else (), via)
     for spec in others:
@@ -121,7 +121,7 @@ def places(
 
 
 def last_python(places: Sequence[object]) -> str:
-    """The Python to try where none of the others serves: on this host our own."""
+    """The Python to try if no other works: on this host, our own."""
     return sys.executable if any(isinstance(one, UserHere) for one in places) else ""
 
 

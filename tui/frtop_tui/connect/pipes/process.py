@@ -1,8 +1,8 @@
 """A running command with three pipes that never block us.
 
-Nothing of it may stay when frtop ends, however frtop ends. It gets SIGTERM with us where `setpriv`
-is there to arrange that (PR_SET_PDEATHSIG). Without that, and for what runs on the other host, the
-end of its input does it: ssh, kubectl and srun pass that on, and the agent leaves.
+Nothing of it may remain when frtop ends, however frtop ends. It gets SIGTERM when we die if
+`setpriv` is available to arrange that (PR_SET_PDEATHSIG). Otherwise, and for what runs on the other
+host, the end of its input ends it: ssh, kubectl and srun pass that on, and the agent exits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from frtop_tui.connect.pipes.framing import NOISE_LINES, LineStream, readable
 
 READ_BYTES: Final = 256 * 1024
 MAX_UNSENT: Final = 8 * 1024 * 1024
-"""Bytes that may wait to be written; requests beyond that are not taken."""
+"""Bytes that may wait to be written; requests beyond that are refused."""
 WRITE_BYTES: Final = 256 * 1024
 
 NO_QUESTIONS: Final = {"SSH_ASKPASS_REQUIRE": "never", "SSH_ASKPASS": "false"}
@@ -32,12 +32,12 @@ NO_QUESTIONS: Final = {"SSH_ASKPASS_REQUIRE": "never", "SSH_ASKPASS": "false"}
 
 @functools.cache
 def guard() -> tuple[str, ...]:
-    """Prefix of a command that makes it end with us; empty where this is impossible."""
+    """Prefix that makes a command end with us; empty if this is impossible."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         return ()
     prefix = (setpriv, "--pdeathsig", "TERM", "--")
-    try:  # busybox has a setpriv without it
+    try:  # busybox's setpriv lacks the option
         done = subprocess.run((*prefix, "true"), capture_output=True, timeout=2, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ()
@@ -48,7 +48,7 @@ class PipeProcess:
     """Belongs to one thread: the command ends when that thread ends."""
 
     def __init__(self, command: tuple[str, ...], environment: Mapping[str, str]) -> None:
-        """Starts it, in a session of its own: without a terminal on which it could ask.
+        """Starts it in a session of its own, without a terminal on which it could ask.
 
         Raises:
             OSError: it cannot be started.
@@ -80,7 +80,7 @@ class PipeProcess:
         self.said: deque[str] = deque(maxlen=NOISE_LINES)
         """Its last lines on stderr."""
         self.moved_at = time.monotonic()
-        """When something was last read from it or written to it."""
+        """When we last read from it or wrote to it."""
         self.ended = False
         """Its output has ended."""
 
@@ -94,7 +94,7 @@ class PipeProcess:
         return self._unsent_bytes
 
     def write(self, data: bytes, *, bounded: bool = True) -> bool:
-        """Writes, now or as soon as it is read; False when too much waits already."""
+        """Writes, now or as soon as the other side reads; False if too much is already waiting."""
         if self._input.closed or (bounded and self._unsent_bytes + len(data) > MAX_UNSENT):
             return False
         self._unsent.append(memoryview(data))
@@ -150,7 +150,7 @@ class PipeProcess:
 
     def close_input(self) -> None:
         """Writes what can be written now, and ends its input: a program that reads it ends."""
-        self._unsent.clear()  # the number of the file may soon be another's
+        self._unsent.clear()  # the descriptor may soon belong to another file
         self._unsent_bytes = 0
         with suppress(OSError):
             self._input.close()
@@ -162,7 +162,7 @@ class PipeProcess:
                 os.killpg(self.pid, number)
 
     def release(self) -> None:
-        """Closes the pipes; the process has ended, or is left to end."""
+        """Closes the pipes; the process has ended, or will end by itself."""
         while self.read_errors_left():
             pass
         self.close_input()
@@ -171,7 +171,7 @@ class PipeProcess:
                 end.close()
 
     def read_errors_left(self) -> bool:
-        """Takes in stderr as far as it is there already."""
+        """Takes in what has already arrived on stderr."""
         data = _read(self.errors)
         if not data:
             if rest := readable(self._error_lines.rest()):
@@ -182,7 +182,7 @@ class PipeProcess:
 
 
 def _read(fd: int) -> bytes | None:
-    """The bytes that are there, b"" at the end, None when nothing has arrived."""
+    """The available bytes, b"" at the end, None if nothing has arrived."""
     try:
         return os.read(fd, READ_BYTES)
     except BlockingIOError:
@@ -214,7 +214,7 @@ class LeavingProcesses:
         self._leaving.append(_Leaving(process, now))
 
     def work(self, now: float) -> None:
-        """Sends the next signal to those that take too long; forgets those that have ended."""
+        """Sends the next signal to processes that take too long; forgets those that have ended."""
         for one in list(self._leaving):
             if one.process.status() is not None:
                 one.process.release()
@@ -224,7 +224,7 @@ class LeavingProcesses:
                 one.since = now
 
     def await_end(self) -> None:
-        """Waits until all have ended: three times `LEAVE_S` at most."""
+        """Waits until all have ended: at most three times `LEAVE_S`."""
         until = time.monotonic() + 3 * LEAVE_S
         while self._leaving and (now := time.monotonic()) < until:
             self.work(now)

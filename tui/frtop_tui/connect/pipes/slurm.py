@@ -11,11 +11,9 @@ From the manuals of Slurm:
 * srun, `--input all`: "stdin is broadcast to all remote tasks. This is the default behavior."
 * srun, `--kill-on-bad-exit=0`: one task that ends does not end the others.
 
-Without `--unbuffered`, which gives the tasks a pseudo terminal, lines are passed on as they come;
-those longer than 1,024 bytes are cut, so the other end writes short ones.
-
-Where srun refuses (it is not installed, the cluster forbids overlapping steps), each host is
-reached over ssh.
+Without `--unbuffered`, which gives the tasks a pseudo terminal, srun passes lines on as they come;
+it cuts those longer than 1,024 bytes, so the other end writes short ones. If srun refuses (it is
+not installed, the cluster forbids overlapping steps), we reach each host over ssh.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ class SlurmJob:
         """Asks squeue; blocks.
 
         Raises:
-            FrtopError: the job is not known or does not run, or squeue cannot be asked.
+            FrtopError: the job is unknown or does not run, or squeue cannot be asked.
         """
         nodes = self._nodes()
         step = step_command(self.job, len(nodes))
@@ -82,7 +80,7 @@ class SlurmJob:
         folded = ",".join(filter(None, (line.strip() for line in said.splitlines())))
         if not folded:
             raise NoJob(
-                f"Slurm job {self.job} has no hosts: it waits in the queue, or has ended",
+                f"Slurm job {self.job} has no hosts: it is still queued, or has ended",
                 f"squeue -j {self.job} shows its state",
             )
         if _count(folded) > MAX_NODES:

@@ -1,8 +1,8 @@
-"""The command that gives a shell on a host over ssh: the user's own, with the user's settings.
+"""The command that gives a shell on a host over ssh: the user's ssh, with the user's settings.
 
 It never asks: no terminal, no password, no question about a host key. It uses a shared connection
-(ControlMaster) where one is open, and leaves none behind. Two settings are added where the user's
-have none, so that a host that is gone is noticed.
+(ControlMaster) if one is open, and leaves none behind. It adds two settings if the user has not set
+them, to notice a host that is gone.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def ssh_endpoint(name: str) -> PipeEndpoint:
 
 
 def onward_command(name: str) -> tuple[str, ...]:
-    """What a host on the way runs to reach another one, with its own ssh and settings."""
+    """What a host on the way runs to reach another host, with its own ssh and settings."""
     return ("ssh", *_ALWAYS, *_added({}), *_words(name), "sh")
 
 
 def jump_command(way: str, name: str) -> tuple[str, ...]:
-    """The same with our ssh, which logs in on the way and on the other one.
+    """The same with our ssh, which logs in on the way and on the target.
 
     Raises:
         UsageError: `FRTOP_SSH` is malformed.
@@ -119,12 +119,12 @@ def _missing(ssh: str) -> FrtopError:
 
 
 def _added(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Options that the user has not set: on the command line they would override the user's own."""
+    """Options that the user has not set: on the command line, they would override the user's."""
     added: list[str] = []
     if settings.get("connecttimeout", "none") == "none":
         added += ("-o", f"ConnectTimeout={CONNECT_S}")
     if settings.get("serveraliveinterval", "0") == "0":
         added += ("-o", f"ServerAliveInterval={ALIVE_S}")
     if settings.get("loglevel", "INFO").upper() in ("QUIET", "SILENT", "FATAL"):
-        added += ("-o", "LogLevel=ERROR")  # otherwise it says nothing when it fails
+        added += ("-o", "LogLevel=ERROR")  # otherwise it fails silently
     return tuple(added)

@@ -22,7 +22,7 @@ COLUMNS: Final = {
     "group_ranks": "members of each, folded, separated by `;`",
     "p2p": "1: sends or receives",
     "on_device": "1",
-    "largest_bytes": "upper bound of the bytes of an op, a power of two; 0: no data, or not known",
+    "largest_bytes": "upper bound of an op's bytes, a power of two; 0: no data, or unknown",
     "ranks": "how many issued them",
     "count": "",
     "per_second": "of all ranks together",
