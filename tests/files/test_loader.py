@@ -108,7 +108,7 @@ def test_a_rank_without_a_dump_is_named_by_its_stack(tmp_path: Path) -> None:
     verdict = only(frame)
     assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
     assert "train.py:33" in verdict.why.text
-    assert "rank 2: no dump, known by stacks alone" in notes(frame)
+    assert "rank 2: no dump, known only from stacks" in notes(frame)
     assert frame.coverage.unreachable == ()
 
 

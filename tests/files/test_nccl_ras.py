@@ -113,7 +113,7 @@ def said(tmp_path: Path, known: Frame, *communicators: Any) -> str:
          "by fewer: rank 1 of it (process 7 on 10.0.0.9) 9"),
         ([communicator(ALL[:3])], "no rank of 1 communicator is missing or has launched less"),
         ([communicator([on(A, 0, 100), on(A, 0, 101)])], "1 communicator left out: contradictory"),
-        ([], "it lists no problem, which does not say that all is well"),
+        ([], "it lists no problem, which does not mean that all is well"),
     ],
 )  # fmt: skip
 def test_what_an_answer_says_of_ranks(tmp_path: Path, communicators: Any, words: str) -> None:
@@ -172,7 +172,7 @@ def test_half_of_an_answer_is_none(tmp_path: Path, content: str, words: str) -> 
 
 def test_other_json_is_no_answer(tmp_path: Path) -> None:
     (tmp_path / "ncclras.json").write_text('{"version": 1}')
-    with pytest.raises(Unreadable, match="is no Flight Recorder dump"):
+    with pytest.raises(Unreadable, match="is not a Flight Recorder dump"):
         open_paths([tmp_path / "ncclras.json"])
 
 

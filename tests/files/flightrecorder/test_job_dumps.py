@@ -328,7 +328,7 @@ def test_that_all_ops_are_completed_is_healthy_only_just_after_the_last_of_each_
     frame = opened(tmp_path)
     assert (frame.verdicts, frame.health) == ((), health)
     assert exit_status(frame) == (0 if health == "healthy" else 4)
-    assert "what ranks did after them they do not tell" in notes(frame)
+    assert "they do not show what ranks did afterwards" in notes(frame)
 
 
 @pytest.mark.parametrize("values", [{}, {"entries": None}, {"pg_status": {"0": {}}}])

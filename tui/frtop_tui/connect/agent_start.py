@@ -188,7 +188,7 @@ NO_AGENT: Final = Problem(
 )
 NO_LONGER: Final = Problem(
     "no agent of frtop runs on this host, and the prepared ranks here have started none",
-    "run `frtop agent` in another terminal: it starts, or says what is wrong",
+    "run `frtop agent` in another terminal: it shows the ranks, or says what is wrong",
 )
 NOT_STARTED: Final = Problem(
     "no agent of frtop runs on this host, and the one that was started did not come up",

@@ -1,4 +1,4 @@
-"""Reads black boxes and joins those of one job, one per host, into a frame."""
+"""Reads black boxes and joins those of one job, one per host, into one frame."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load(path: Path) -> BoxFile:
     """Reads one black box.
 
     Raises:
-        Unreadable: the file cannot be read, is damaged, or no black box.
+        Unreadable: the file cannot be read, is damaged, or is no black box.
     """
     try:
         box = wire.decode_box(content_of(path, KIND))
@@ -75,7 +75,7 @@ def jobs_of(files: Sequence[BoxFile]) -> dict[JobKey, list[BoxFile]]:
 
 
 def frame_of(files: Sequence[BoxFile]) -> Frame:
-    """The boxes of one job as a judged frame."""
+    """The judged frame of one job's boxes."""
     path = files[0].path if len(files) == 1 else files[0].path.parent
     job = next((one.box.job for one in files if one.box.job.nonce), files[0].box.job)
     boxes = {name: _with_job(box, job) for name, box in _by_host(files).items()}
@@ -101,14 +101,14 @@ def frame_of(files: Sequence[BoxFile]) -> Frame:
 
 
 def _by_host(files: Sequence[BoxFile]) -> Mapping[str, wire.BlackBox]:
-    """Boxes by the host name to show; of two with the same ranks the more complete one."""
+    """Boxes by the host name to show; if two have the same ranks, the more complete one."""
     hosts: dict[str, wire.BlackBox] = {}
     covered: set[int] = set()
     ordered = sorted(files, key=lambda one: (one.box.complete, one.box.wall_ns), reverse=True)
     for box in (one.box for one in ordered):
         ranks = {r.identity.rank for r in box.after.ranks if r.identity is not None}
         if ranks and ranks <= covered:
-            continue  # of an earlier agent of the host, or an earlier version of the file
+            continue  # from an earlier agent of the host, or an earlier version of the file
         covered |= ranks
         name = box.host or "unknown"
         if name in hosts:
@@ -118,7 +118,7 @@ def _by_host(files: Sequence[BoxFile]) -> Mapping[str, wire.BlackBox]:
 
 
 def _with_job(box: wire.BlackBox, job: wire.Job) -> wire.BlackBox:
-    """The box with all ranks in `job`: some did not know its nonce when they died."""
+    """The box, with all ranks in `job`: some did not know its nonce when they died."""
     before = _ranks_with_job(box.before, job) if box.before is not None else None
     return structs.replace(box, before=before, after=_ranks_with_job(box.after, job))
 
@@ -136,7 +136,7 @@ def _ranks_with_job(update: wire.Update, job: wire.Job) -> wire.Update:
 
 
 def _notes(boxes: Mapping[str, wire.BlackBox]) -> list[str]:
-    """Limits of these boxes, for the reader."""
+    """What the reader must know about the limits of these boxes."""
     notes = []
     if len(boxes) > 1:
         notes.append(
@@ -157,26 +157,24 @@ def _unprepared(boxes: Mapping[str, wire.BlackBox]) -> list[str]:
         return []
     began = local_clock(min(since.values()))
     where = "" if len(since) == len(boxes) else f" on {', '.join(since)}"
-    return [f"{NOT_PREPARED} from {began} on{where}; what was before is not known"]
+    return [f"{NOT_PREPARED} from {began} on{where}; what happened earlier is unknown"]
 
 
 def _older(files: Sequence[BoxFile], boxes: Mapping[str, wire.BlackBox]) -> list[str]:
-    """Boxes of the same ranks: a launcher that starts them again does not make another job."""
+    """A note on other boxes of the same ranks: a launcher's restart does not make another job."""
     older = len(files) - len(boxes)
     if not older or not any(box.since_ns for box in boxes.values()):
         return []
-    return [
-        f"older black boxes of this job lie beside it: {older}; to see one, open it by its name"
-    ]
+    return [f"there are older black boxes of this job: {older}; to see one, open it by name"]
 
 
 def _coverage(coverage: Coverage, frame: Frame) -> Coverage:
-    """The coverage with a note on the ranks that no box holds, instead of the live one."""
+    """The coverage with a note on the ranks that no box contains, instead of the live one."""
     missing = [rank for rank in coverage.unreachable if rank not in frame.ranks]
     if not missing:
         return coverage
     notes = [note for note in coverage.notes if note.kind != "never reported"]
-    text = f"no black box has {folded(missing)}: fetch those of their hosts, too"
+    text = f"no black box contains {folded(missing)}: fetch those of their hosts, too"
     return replace(
         coverage,
         notes=(CoverageNote(text, "never reported"), *notes),

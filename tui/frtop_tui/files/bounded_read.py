@@ -1,6 +1,6 @@
-"""Reads files that others wrote: regular ones only, and no more than they may hold.
+"""Reads files that others wrote: only regular ones, and only up to a limit.
 
-A fifo would block, a device would never end, and a file of any size would be in memory.
+A fifo would block, a device would never end, and a huge file would fill the memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HEAD: Final = 64
 
 
 def read_head(path: Path, size: int = _HEAD) -> bytes:
-    """The first `size` bytes of a file; b"" if it is no regular file.
+    """The first `size` bytes of a file; b"" if it is not a regular file.
 
     Raises:
         OSError: it cannot be read.
@@ -28,18 +28,18 @@ def read_head(path: Path, size: int = _HEAD) -> bytes:
 
 
 def read_bounded(path: Path, limit: Callable[[bytes], int], kind: str, next_step: str) -> bytes:
-    """The content of a file; `limit` takes its first bytes and gives its largest size.
+    """The content of a file; `limit` returns the largest allowed size for its first bytes.
 
     `kind` ("a dump") and `next_step` are for the error.
 
     Raises:
-        Unreadable: it cannot be read, is no regular file, or larger than allowed.
+        Unreadable: it cannot be read, is not a regular file, or is larger than allowed.
     """
     try:
         with archive.open_file(path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise Unreadable(f"{path} is no regular file", next_step)
+                raise Unreadable(f"{path} is not a regular file", next_step)
             most = limit(file.peek(_HEAD))
             data = file.read(min(status.st_size, most) + 1)  # allocates this much at once
     except OSError as error:

@@ -80,14 +80,14 @@ def write(
 ) -> int:
     """Writes a capture atomically; returns its size in bytes.
 
-    `missing` says in sentences what could not be collected. With `over` an existing file is
-    replaced, with `redact` names and data in it are (`files.redaction`).
+    `missing` says in sentences what could not be collected. `over` replaces an existing file,
+    `redact` replaces names and data (`files.redaction`).
 
     Raises:
         FileExistsError: the file exists, and `over` is false.
         OSError: the file cannot be written; an existing one is unchanged.
     """
-    source = frame.recorded  # if the frame was recorded, its time and author stay
+    source = frame.recorded  # a recorded frame keeps its time and author
     by = source.by if source is not None else author()
     missing = tuple(map(printable, (*(source.notes if source is not None else ()), *missing)))
     tables = {rank: response.history for rank, response in histories.items()}
@@ -132,7 +132,7 @@ def _verb() -> tuple[str, ...]:
 def collected(
     frame: Frame, histories: Mapping[int, wire.HistoryResponse], missing: Sequence[str]
 ) -> Frame:
-    """The frame that a capture of this would open as; arguments as for `write`."""
+    """The frame that such a capture would show; arguments as for `write`."""
     notes = (*frame.coverage.notes, *map(CoverageNote, missing))
     frame = replace(frame, coverage=replace(frame.coverage, notes=notes), writings=())
     tables = {rank: response.history for rank, response in histories.items()}
@@ -167,7 +167,7 @@ def read(path: Path) -> Frame:
     """
     content = _content(path)
     collecting = gc.isenabled()
-    gc.disable()  # half a million values that all stay: collecting finds nothing
+    gc.disable()  # half a million values that all stay: garbage collection would find nothing
     try:
         frame = _frames.decode(content.frame)
         histories = {r: _histories.decode(raw) for r, raw in content.histories.items()}
@@ -236,7 +236,7 @@ def damaged(path: Path, why: str) -> Unreadable:
 
 
 def _not_decoded(path: Path, version: str, error: Exception) -> Unreadable:
-    """The error for content that does not decode: of another version, or damaged."""
+    """The error for content that cannot be decoded: of another version, or damaged."""
     if version not in ("", metadata.version("frtop")):
         return _other_version(path, version)
     return damaged(path, str(error))

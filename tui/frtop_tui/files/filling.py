@@ -1,8 +1,8 @@
-"""Fills what a capture or black boxes lack from dumps and stacks beside them.
+"""Adds what a capture or black boxes lack from dumps and stacks beside them.
 
-Dumps make unreachable ranks known, and say what devices have completed if the recorder does not
-know it. They must be of the same job and moment: they have the same groups, no rank in both is at
-another op, and no rank has issued less than others have completed with it.
+Dumps show unreachable ranks, and what devices have completed if the recorder does not know. They
+must come from the same job and moment: the groups are the same, no rank in both is at another op,
+and no rank has issued less than others have completed with it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, a
 from frtop_tui.job.naming import folded
 
 _AS_BEFORE: Final = frozenset({"dead", "ended", "unreachable", "starting", "connecting", "empty"})
-"""Healths that a comparison of ranks does not decide."""
+"""Healths that do not follow from a comparison of ranks."""
 
 
 def filled(frame: Frame, other: Frame, troubles: list[str]) -> Frame:
-    """`frame` with what `other`, made of dumps and stacks, knows in addition.
+    """`frame`, plus what `other`, made from dumps and stacks, knows.
 
-    A verdict that names a rank stays. `troubles` gets the reason if `other` is not used.
+    A verdict that names a rank stays. If `other` is not used, `troubles` gets the reason.
     """
     reason = _misfit(frame, other)
     if reason:
@@ -57,7 +57,7 @@ def filled(frame: Frame, other: Frame, troubles: list[str]) -> Frame:
         *([f"dumps of {folded(old)} are older than what others have completed"] if old else []),
     ]
     if not fresh and not known:
-        troubles.append(f"{_named(other)} beside it tell no more of its ranks")
+        troubles.append(f"{_named(other)} beside it say nothing new about its ranks")
         return _noted(frame, notes)
     unfinished = other.recorded.unfinished if other.recorded is not None else {}
     taken = {rank: unfinished[rank] for rank in sorted([*fresh, *known]) if rank in unfinished}
@@ -77,7 +77,7 @@ def _noted(frame: Frame, notes: list[str]) -> Frame:
 
 
 def _misfit(frame: Frame, other: Frame) -> str:
-    """Why the two are not of one job and moment; "" if they may be."""
+    """Why the two cannot be from one job and moment; "" if they can."""
     if frame.job is not None and 0 < frame.job.world_size <= max(other.ranks, default=0):
         return "name ranks that this job does not have"
     here, there = _groups(frame.ranks), _groups(other.ranks)
@@ -100,7 +100,7 @@ def _groups(views: Mapping[int, JudgedRank]) -> dict[Identifier, wire.Group]:
 
 
 def _completed(views: Mapping[int, JudgedRank]) -> dict[Identifier, int]:
-    """By group, the last completed op that no rank can complete alone."""
+    """The last completed op of each group that no rank can complete alone."""
     found: dict[Identifier, int] = {}
     for view in views.values():
         looked = view.snapshot.ops if view.snapshot is not None else ()
@@ -123,7 +123,7 @@ def _is_outdated(view: JudgedRank, completed: Mapping[Identifier, int]) -> bool:
 
 
 def _knows_less(view: JudgedRank) -> bool:
-    """Whether completion of some of its ops is not known to the recorder."""
+    """Whether the recorder does not know if some of its ops completed."""
     looked = view.snapshot.ops if view.snapshot is not None else ()
     lasts = (front.last for front in view.group_progress.values() if front.last is not None)
     return any(not op.tracked for op in (*looked, *lasts))
@@ -153,7 +153,7 @@ def _with_completion(view: JudgedRank, dump: JudgedRank, frame: Frame) -> Judged
 
 
 def _on_clock_of(frame: Frame, view: JudgedRank) -> JudgedRank:
-    """A rank of a dump, whose times are those of the wall, on the frame's clock."""
+    """Moves a rank from a dump from wall-clock times to the frame's clock."""
     shift = frame.now_ns - frame.wall_ns
     job = frame.job if frame.job is not None else view.identity.job
     plain = as_rank(JudgedRank, view, "moving", view.reported_ns + shift, view.blocked_on)

@@ -27,7 +27,7 @@ _ENQUEUED: Final = int(Flag.ENQUEUED)
 def ops_of(history: wire.History, newest: int = 0) -> tuple[wire.Op, ...]:
     """The `newest` ops of a history (0: all). Equal signatures and call sites are shared objects.
 
-    An index outside its table counts as unknown: the rest of the row may be right.
+    An index beyond its table counts as unknown: the rest of the row may be right.
 
     Raises:
         ValueError: it has columns that do not fit together.
@@ -74,7 +74,7 @@ def ops_of(history: wire.History, newest: int = 0) -> tuple[wire.Op, ...]:
 
 
 def _flags(flags: int, known: dict[int, _Flags]) -> _Flags:
-    """What the flags of a row say, in the order in which `ops_of` takes it."""
+    """The meanings of a row's flags, in the order that `ops_of` expects."""
     found = known[flags] = (
         bool(flags & _SYNC),
         bool(flags & _P2P),
@@ -99,13 +99,13 @@ def _table(values: Sequence[Value]) -> dict[int, Value]:
 
 
 def with_history(view: JudgedRank, history: wire.History | None, now_ns: int) -> JudgedRank:
-    """The rank with its full history in its snapshot, in place of the last few ops."""
+    """The rank with its full history in its snapshot, instead of the last few ops."""
     if history is None or not (history.columns or history.marks):
         return view
     snapshot = view.snapshot or wire.Snapshot(view.key, now_ns - view.clock_ns)
     usual = {op.sequence: op for op in snapshot.ops if op.usual_count}
     ops = ops_of(history)
-    if usual:  # histories do not hold usual durations
+    if usual:  # histories do not contain usual durations
         ops = tuple(_with_usual(op, usual.get(op.sequence)) for op in ops)
     note = history.note or snapshot.ops_note
     snapshot = structs.replace(
@@ -121,7 +121,7 @@ def _with_usual(op: wire.Op, known: wire.Op | None) -> wire.Op:
 
 
 def with_recorded_ops(frame: Frame, histories: Mapping[int, wire.History]) -> Frame:
-    """The frame with the histories of its ranks, and with the statistics that they give."""
+    """The frame with the histories of its ranks, and the statistics from them."""
     ranks = {
         rank: with_history(view, histories.get(rank), frame.now_ns)
         for rank, view in frame.ranks.items()

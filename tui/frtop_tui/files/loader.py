@@ -1,9 +1,9 @@
 """Loads the files that a user names, of any kind and mix, as the frame of one job.
 
-Dumps and stacks in one folder belong to one job and moment: together they make its frame. If a
-capture or black boxes lie beside them, these make the frame, and dumps and stacks only add
-what it lacks, if they fit (`filling`). Of several captures and black boxes the newest is
-loaded. The frame names the files that were not used, and notes what answers of NCCL's RAS say.
+Dumps and stacks in one folder belong to one job and moment: together they make its frame. If there
+is also a capture or black boxes, these make the frame, and dumps and stacks only add what it lacks,
+if they fit (`filling`). Of several captures and black boxes, we load the newest. The frame names
+the unused files, and notes what answers of NCCL's RAS say.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from frtop_tui.files.paths import Files, files_in, is_folder
 from frtop_tui.job.naming import job_call, job_names, job_place, job_title, listed, typed
 
 MAX_NOTES: Final = 20
-"""On files that could not be read; they stand above the verdict."""
+"""On unreadable files; they appear above the verdict."""
 _NEXT: Final = (
     "frtop open takes a file of `frtop capture`, a folder of `frtop run --record`, or a folder of"
-    " Flight Recorder dumps and py-spy stacks; if their names do not tell the rank, say how:"
-    " --ranks-from 'host*_gpu{rank}'"
+    " Flight Recorder dumps and py-spy stacks; if frtop cannot find the rank in their names,"
+    " say where it is: --ranks-from 'host*_gpu{rank}'"
 )
 
 
@@ -50,8 +50,8 @@ def open_paths(
 ) -> Frame:
     """Loads the job recorded last, or the one named `job`, as a frame.
 
-    If some files cannot be read, the frame names them. `pattern` says how names of dumps and stacks
-    give their ranks; with `explain` the frame has a trace of how it was judged.
+    The frame names files that cannot be read. `pattern` says where names of dumps and stacks
+    contain the rank; with `explain`, the frame has a trace of its judgement.
 
     Raises:
         Unreadable: no file can be read, or none holds that job.
@@ -99,7 +99,7 @@ def _said(answers: Sequence[nccl_ras.Answer], frame: Frame) -> list[str]:
 
 
 def _load_dumps(files: Files, pattern: RankPattern | None) -> Frame:
-    """The one job of the dumps and stacks, named for their folder."""
+    """The one job of the dumps and stacks, named after their folder."""
     seen = stacks.read(files.stacks, files.problems, pattern)
     if files.dumps:
         try:
@@ -123,7 +123,7 @@ def _fill(frame: Frame, files: Files, pattern: RankPattern | None) -> Frame:
 
 
 def _check_name(frame: Frame, job: str | None) -> None:
-    """Raises `Unreadable` if the frame's job is not named `job`."""
+    """Raises `Unreadable` unless the frame's job is called `job`."""
     if job is not None and frame.job is not None and job not in job_names(frame.job):
         title = job_title(frame.job)
         raise Unreadable(f"no job is called {job!r}: there is {title}", f"--job {typed(title)}")

@@ -1,9 +1,9 @@
 """Answers of NCCL's RAS that somebody saved: `ncclras -f json > ncclras.json`, or its text.
 
 They say how many ops of each kind each rank has launched, and which ranks RAS does not reach. frtop
-shows that beside the verdict, and no verdict uses it: one answer is one look at a job that may run,
-a launched op may not be complete, and RAS counts no sends, receives and replays of CUDA graphs.
-frtop never asks RAS itself: asking has ended jobs (docs/nccl.md).
+shows that beside the verdict, and no verdict uses it: one answer is one look at a job that may be
+running, a launched op may not be complete, and RAS does not count sends, receives and replays of
+CUDA graphs. frtop never queries RAS itself: queries have ended jobs (docs/nccl.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OVER: Final = "these are answers from files: there is no job to ask"
 MAX_SIZE: Final = 32 * 1024 * 1024
 MAX_LINES: Final = 20_000
 MAX_SAID: Final = 8
-"""Communicators, or problems of a text, to report on; frtop counts the others."""
+"""How many communicators, or problems of a text, to report; frtop counts the others."""
 _NAME: Final = re.compile(r"ncclras|\.ras\.(json|txt)$")
 _HEAD: Final = 4096
 _JSON: Final = re.compile(rb'\s*\{[^\x00]*"nccl_version"')
@@ -101,7 +101,7 @@ class _Answer(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: as JSON `communicators`, as text (before NCCL 2.28.7) `problems`, in its words."""
+    """An answer: `communicators` from JSON, or `problems` from text (before NCCL 2.28.7)."""
 
     path: Path
     written_ns: int
@@ -116,12 +116,12 @@ _answers = msgspec.json.Decoder(_Answer)
 
 
 def has_usual_name(path: Path) -> bool:
-    """Whether a file in a folder is called as these are: `ncclras*`, `*.ras.json`, `*.ras.txt`."""
+    """Whether a file in a folder has a usual name: `ncclras*`, `*.ras.json`, `*.ras.txt`."""
     return _NAME.search(path.name) is not None
 
 
 def is_answer(path: Path) -> bool:
-    """Whether a file begins as an answer does.
+    """Whether a file begins like an answer.
 
     Raises:
         OSError: it cannot be read.
@@ -131,7 +131,7 @@ def is_answer(path: Path) -> bool:
 
 
 def read(path: Path) -> Answer:
-    """An answer that was saved to a file.
+    """Reads an answer that was saved to a file.
 
     Raises:
         Unreadable: it cannot be read, is too large, damaged, or cut off.
@@ -148,7 +148,7 @@ def _of_json(path: Path, data: bytes, written: int, when: str) -> Answer:
     try:
         found = _answers.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text = f"{path} is damaged, or no answer of NCCL's RAS ({str(error)[:120]})"
+        text = f"{path} is damaged, or not an answer of NCCL's RAS ({str(error)[:120]})"
         raise Unreadable(text, _NEXT) from error
     sound = [one for one in found.communicators if one.is_sound]
     left_out = len(found.communicators) - len(sound)
@@ -166,7 +166,7 @@ def _of_text(path: Path, data: bytes, written: int, when: str) -> Answer:
 
 
 def _problems(lines: Sequence[str]) -> Iterator[str]:
-    """Each problem of the sections Errors and Warnings as one sentence, in its own words."""
+    """Each problem in the sections Errors and Warnings as one sentence, in RAS's words."""
     begun, body = "", list[str]()
     inside = False
     for line in [*lines, ""]:
@@ -182,7 +182,7 @@ def _problems(lines: Sequence[str]) -> Iterator[str]:
 
 
 def said_of(answer: Answer, frame: BaseFrame) -> list[str]:
-    """What an answer says, as notes. It names the ranks and groups that the frame knows."""
+    """What an answer says, as notes. They name the ranks and groups that the frame knows."""
     ranks = _ranks_by_place(frame, answer.communicators)
     of_each = (_said(one, frame, ranks) for one in answer.communicators)
     said = [*answer.problems, *filter(None, of_each)]
@@ -193,15 +193,18 @@ def said_of(answer: Answer, frame: BaseFrame) -> list[str]:
         head = f"{counted(len(said), 'problem')}; {NOT_COVERED}"
     elif answer.communicators:
         known = counted(len(answer.communicators), "communicator")
-        head = f"no rank of {known} is missing or has launched less: that does not say all is well"
+        head = (
+            f"no rank of {known} is missing or has launched less,"
+            " which does not mean that all is well"
+        )
     else:
-        head = "it lists no problem, which does not say that all is well"
+        head = "it lists no problem, which does not mean that all is well"
     name = f"{answer.path.name} (NCCL's RAS {answer.version}, {answer.when})"
     return [printable(f"{name}: {text}") for text in (head, *said[:MAX_SAID], *more)]
 
 
 def frame_of(answers: Sequence[Answer]) -> Frame:
-    """A frame of answers alone: it says what they say, and concludes nothing."""
+    """A frame of answers alone: it repeats what they say, and concludes nothing."""
     newest = max(answers, key=lambda one: one.written_ns)
     folder = newest.path.absolute().parent
     world = max((one.size for answer in answers for one in answer.communicators), default=0)
@@ -221,7 +224,7 @@ def frame_of(answers: Sequence[Answer]) -> Frame:
 
 
 def _said(one: _Communicator, frame: BaseFrame, ranks: Mapping[_Place, int]) -> str:
-    """What is out of the ordinary with a communicator; "" for nothing."""
+    """What is out of the ordinary about a communicator; "" for nothing."""
     known = {rank.rank: ranks.get((rank.host, rank.pid)) for rank in one.listed}
 
     def name(rank: _Rank) -> str:
@@ -277,9 +280,9 @@ def _state(status: _Status) -> str:
 
 
 def _ranks_by_place(frame: BaseFrame, communicators: Sequence[_Communicator]) -> dict[_Place, int]:
-    """The job's rank of each process that RAS names and that is known without doubt.
+    """The job's rank of each process that RAS names, if it is certain.
 
-    RAS knows addresses and pids, torch knows ranks. Where pids repeat between hosts, the address
+    RAS knows addresses and pids, torch knows ranks. If pids repeat between hosts, the address
     decides.
     """
     pids: defaultdict[str, set[int]] = defaultdict(set)

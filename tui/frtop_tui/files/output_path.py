@@ -1,4 +1,4 @@
-"""Paths for files that the user does not name; an existing file is never replaced."""
+"""Paths for files that the user does not name; never replaces an existing file."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def default_path(
 ) -> Path:
     """An unused path `frtop-<job>-<HHMM><suffix>` in the folder, or in the current one.
 
-    If that is not writable, in the folder for temporary files. With `redact` the name of a job is
-    in it only where redaction leaves it.
+    If that is not writable, it is in the folder for temporary files. With `redact`, it contains the
+    job's name only if redaction keeps it.
     """
     if redact:
         frame = redacted(structs.replace(frame, ranks={}, groups=(), verdicts=(), trace=None))
@@ -44,7 +44,7 @@ def default_path(
 
 
 def default_name(frame: Frame, wall_ns: int, suffix: str = ".cap", *, day: bool = False) -> str:
-    """`frtop-<job>-<HHMM><suffix>`; with `day` the date is in it, and the time is exact."""
+    """`frtop-<job>-<HHMM><suffix>`; with `day`, it contains the date, and the time is exact."""
     title = job_title(frame.job).rpartition("/")[2] if frame.job is not None else "job"
     name = _STRANGE.sub("-", title).strip("-.")[:MAX_NAME] or "job"
     form = "%Y%m%d-%H%M%S" if day else "%H%M"
@@ -66,12 +66,12 @@ def unused_path(path: Path) -> Path:
 
 
 def write_unused(path: Path, write: Callable[[Path], Result]) -> tuple[Path, Result]:
-    """Calls `write` with `path`, or with another path while `write` finds an existing file.
+    """Calls `write` with `path`, or with other paths as long as it finds an existing file.
 
     Two screens in one folder may capture the same hang in the same minute.
 
     Returns:
-        The path that was written, and what `write` returned.
+        The written path, and what `write` returned.
 
     Raises:
         OSError: as `write` raises it.

@@ -1,4 +1,4 @@
-"""Finds the files that a user names, in folders too, and recognises their kind by their content."""
+"""Finds the files that a user names, also in folders, and recognises their kind by content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_FILES: Final = 16_384
 
 @dataclass(slots=True)
 class Files:
-    """Paths by kind. `problems` are sentences about files of no kind or that cannot be read."""
+    """Paths by kind. `problems` are sentences about unreadable and unrecognised files."""
 
     captures: list[Path] = field(default_factory=list)
     boxes: list[Path] = field(default_factory=list)
@@ -38,9 +38,9 @@ class Files:
 
 
 def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files:
-    """Sorts files by kind; of folders those with a usual name, down to one subfolder.
+    """Sorts files by kind; in folders, those with a usual name, one subfolder deep.
 
-    With a `pattern` only matching names in folders are dumps.
+    With a `pattern`, only matching names in folders are dumps.
     """
     files = Files()
     found = _find(paths, pattern)
@@ -55,12 +55,12 @@ def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files
 
 
 def is_folder(path: Path) -> bool:
-    """As `Path.is_dir()`, which raises if a folder is not accessible or a name is too long."""
+    """Like `Path.is_dir()`, which raises if a folder is inaccessible or a name is too long."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def _find(paths: Iterable[Path], pattern: RankPattern | None) -> list[Path]:
-    """All candidates, each once even if links lead to it, too."""
+    """All candidates, each once even if links also lead to it."""
     found: dict[str, Path] = {}
     for path in paths:
         candidates = [path]
@@ -82,7 +82,7 @@ def _has_usual_name(path: Path, pattern: RankPattern | None) -> bool:
 
 
 def _add(files: Files, path: Path) -> None:
-    """Adds a file to those of its kind. Raises OSError if it cannot be read."""
+    """Adds a file under its kind. Raises OSError if it cannot be read."""
     kind = archive.kind_of(path)
     if kind == capture.KIND:
         files.captures.append(path)

@@ -1,7 +1,6 @@
-"""Names that stand for others: the same name always gets the same one, within one capture.
+"""Pseudonyms: within one capture, a name always gets the same one.
 
-Pure. Numbers count up in the order in which names come, so that nothing of a name is left in it,
-not even its hash.
+Pure. Numbers count up in the order of first use, so nothing of a name is left, not even its hash.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Iterable
 from typing import Final
 
 MAX_TEXT: Final = 8192
-"""Longest sentence; the rest is cut, as the search for names takes quadratic time."""
+"""Longest sentence; the rest is cut, as searching for names takes quadratic time."""
 _OWN: Final = ("", "localhost", "none", "unknown", "root")
 _COMMON: Final = frozenset({"root", "user", "rank", "host", "node", "job", "train", "test"})
-"""Common words: where they are also names, only whole fields are replaced."""
+"""Common words: if they are also names, we replace only whole fields."""
 _SYSTEM: Final = re.compile(r"/(?:dev|proc|sys|bin|lib|lib64|usr/lib|usr/lib64|usr/bin)/")
-"""Where every machine has the same: kept, but for `/dev/shm`."""
+"""Folders that are the same on every machine: kept, except `/dev/shm`."""
 _SHARED_MEMORY: Final = "/dev/shm/"  # noqa: S108 - only compared
 _CODE: Final = re.compile(
     r"/(?=(?:(?:site|dist)-packages|python3[^/]*|vllm|sglang|deep_ep|pplx_kernels|mscclpp|nvshmem"
@@ -25,14 +24,14 @@ _CODE: Final = re.compile(
     r"|torch/(?:_|\w+\.py$|(?:nn|distributed|autograd|utils|optim|cuda|xpu|mps|cpu|accelerator"
     r"|backends|jit|fx|func|library|multiprocessing|testing|amp|compiler|export|profiler)/))"
 )
-"""From here on a path names public code: the diagnosis uses it to see what a thread does."""
+"""From here on, a path names public code: the diagnosis uses it to see what a thread does."""
 _COMPILED: Final = re.compile(r"torchinductor_[^/]+(?=/)")
 """Named after the user."""
 _SOURCES: Final = re.compile(r"\.(?:py|pyx|pyi|c|cc|cpp|cu|cuh|h|hpp|rs|so(?:\.[\d.]+)?)$")
 _ENDING: Final = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _FIRST_IPV4: Final = int(ipaddress.IPv4Address("198.18.0.1"))
 _FIRST_IPV6: Final = int(ipaddress.IPv6Address("2001:db8::1"))
-"""Addresses that no machine has: for measurements, and for documents."""
+"""Addresses that no machine has: reserved for measurements and for documents."""
 
 _FIRST: Final = r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s'\"<>]+)|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
 _LAST: Final = (
@@ -42,14 +41,14 @@ _LAST: Final = (
     r"|(?P<secret>(?<![\w-])(?=[\w+=-]*\d)(?=[\w+=-]*[A-Za-z])[\w+=-]{24,})"
 )
 _QUOTED: Final = re.compile(r"(?<!\w)([bBrRfFuU]{0,2})('[^'\n]*'|\"[^\"\n]*\")")
-"""Not from one apostrophe to the next."""
+"""Quoted texts, but not from one apostrophe to the next."""
 _LITERAL: Final = re.compile(r"('[^'\n]*(?:'|$)|\"[^\"\n]*(?:\"|$))")
 _COMMENT: Final = re.compile(r"\s*#.*")
 _RANGES: Final = r"\[[\d,-]+\]"
 
 
 class Pseudonyms:
-    """Gives names away, and remembers them."""
+    """Assigns pseudonyms, and remembers them."""
 
     def __init__(self) -> None:
         self._given: dict[str, dict[str, str]] = {}
@@ -57,14 +56,14 @@ class Pseudonyms:
         self._pattern: re.Pattern[str] | None = None
 
     def name(self, kind: str, name: str) -> str:
-        """`kind-3` for the third name of a kind; names that say nothing stay."""
+        """`kind-3` for the third name of a kind; meaningless names stay."""
         if name in _OWN:
             return name
         given = self._given.setdefault(kind, {})
         return given.setdefault(name, f"{kind}-{len(given) + 1}")
 
     def hosts(self, names: Iterable[str]) -> None:
-        """Gives all hosts their names, so that their order stays."""
+        """Assigns names to all hosts first, to keep their order."""
         named = {name for name in names if name not in _OWN and not _is_address(name)}
         ordered = sorted(named, key=_by_number)
         hosts = self._given.setdefault("host", {})
@@ -79,13 +78,13 @@ class Pseudonyms:
         self._pattern = None
 
     def note(self, name: str, pseudonym: str) -> None:
-        """From now on `pseudonym` replaces a name wherever a text has it as a whole word."""
+        """From now on, `pseudonym` replaces a name wherever it is a whole word in a text."""
         if len(name) > 1 and name != pseudonym and name not in _COMMON:
             self._words[re.escape(name)] = pseudonym
             self._pattern = None
 
     def machine(self, name: str) -> str:
-        """The name of a host, or an address: loopback stays."""
+        """A host's name or address; loopback stays."""
         try:
             found = ipaddress.ip_address(name.partition("%")[0])
         except ValueError:
@@ -98,7 +97,7 @@ class Pseudonyms:
         return given.setdefault(str(found), str(made))
 
     def endpoint(self, text: str) -> str:
-        """An address or host with or without a port, which stays."""
+        """An address or host, with or without a port; the port stays."""
         bracketed = re.fullmatch(r"\[(.*)\](:\d+)?", text)
         if bracketed:
             return f"[{self.machine(bracketed[1])}]{bracketed[2] or ''}"
@@ -110,7 +109,7 @@ class Pseudonyms:
     def path(self, path: str) -> str:
         """A path without its folders; keeps public code, system files and names of sources.
 
-        It also keeps what is not a path, such as `pipe:[7]` or `<frozen runpy>`.
+        Also keeps what is not a path, such as `pipe:[7]` or `<frozen runpy>`.
         """
         if "/" not in path or path.startswith("<"):
             return path
@@ -135,7 +134,7 @@ class Pseudonyms:
         return f"{self.folder(folder)}/{self._last(last, path)}"
 
     def folder(self, path: str) -> str:
-        """`/dir-3`; "" of the root."""
+        """`/dir-3`; "" for the root."""
         return f"/{self.name('dir', path)}" if path.strip("/") else ""
 
     def _last(self, name: str, path: str) -> str:
@@ -145,7 +144,7 @@ class Pseudonyms:
         return self.name("file", path) + (ending[0] if ending else "")
 
     def text(self, text: str) -> str:
-        """A sentence: known names, addresses, paths, and what looks like a secret are replaced."""
+        """A sentence; replaces known names, addresses, paths, and what looks like a secret."""
         if len(text) > MAX_TEXT:
             text = f"{text[:MAX_TEXT]}…"
         if self._pattern is None:
@@ -155,11 +154,11 @@ class Pseudonyms:
         return self._pattern.sub(self._found, text)
 
     def message(self, text: str) -> str:
-        """The text of an error: also without what it quotes."""
+        """The text of an error, also without what it quotes."""
         return self.text(_QUOTED.sub(r"\1'…'", text))
 
     def source(self, line: str) -> str:
-        """A line of a program without the texts and the comment in it."""
+        """A line of a program without its strings and comment."""
         return self.text(_COMMENT.sub("", _LITERAL.sub("'…'", line)))
 
     def _found(self, found: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
 """Stacks that others took: `py-spy dump --json`, one file per rank, and nothing else.
 
 They only show what a rank does: ops have no numbers, groups no names. The file's time says when.
-With `--locals` they also tell peers and sizes.
+With `--locals`, they also show peers and sizes.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ MAX_SIZE: Final = 16 * 1024 * 1024
 MAX_THREADS: Final = 512
 MAX_FRAMES: Final = 256
 NATIVE_FOR_ONE: Final = 8
-"""A stack with frames of C may have eight times as many."""
+"""A stack with C frames may have eight times as many."""
 MAX_VARIABLES: Final = 64
 MAX_TEXT: Final = 400
 MAX_DIGITS: Final = 8
 MAX_SOURCES: Final = 64
 MAX_LINE: Final = 200
 SOURCES_S: Final = 1.0
-"""Seconds to read all source files; frtop ignores those that answer later."""
+"""Seconds to read all source files; frtop ignores those that take longer."""
 MAIN: Final = "MainThread"
 _LIBRARY: Final = re.compile(r"\.so(\.[\d.]+)?$")
 _HEAD: Final = 4096
@@ -57,7 +57,7 @@ Taken = tuple[str, tuple[wire.ThreadStack, ...], int]
 
 
 def is_pyspy(path: Path) -> bool:
-    """Whether a file is called as these are, or begins as they do.
+    """Whether a file has a usual name for these, or begins like one.
 
     Raises:
         OSError: it cannot be read.
@@ -70,7 +70,7 @@ def is_pyspy(path: Path) -> bool:
 
 
 def stacks_of(path: Path) -> tuple[wire.ThreadStack, ...]:
-    """The threads of a process in a file; with `--native` they have frames of C, too.
+    """The threads of a process in a file; with `--native`, they also have C frames.
 
     Raises:
         Unreadable: The file cannot be read, is too large, damaged, or something else.
@@ -78,12 +78,12 @@ def stacks_of(path: Path) -> tuple[wire.ThreadStack, ...]:
     try:
         threads = pyspy_output.decode(_bytes(path))
     except (msgspec.DecodeError, RecursionError) as error:
-        text = f"{path} is damaged, or no dump of py-spy ({str(error)[:120]})"
+        text = f"{path} is damaged, or not a dump of py-spy ({str(error)[:120]})"
         raise Unreadable(text, _NEXT) from error
     if not any(thread.frames for thread in threads):
         raise Unreadable(f"{path} has no thread that runs Python", _NEXT)
-    # Before Python 3.11 a dump that did not stop the process has no native ids and calls all
-    # threads active: then only the one with the GIL surely runs.
+    # Before Python 3.11, a dump that did not stop the process has no native ids and calls all
+    # threads active: then only the one with the GIL certainly runs.
     blind = all(thread.os_thread_id is None for thread in threads)
     return tuple(_stack(thread, blind=blind) for thread in threads[:MAX_THREADS])
 
@@ -100,12 +100,12 @@ def _stack(thread: pyspy_output.Thread, *, blind: bool) -> wire.ThreadStack:
 
 
 def _is_native(frame: pyspy_output.CallFrame) -> bool:
-    """Whether it is a frame of C or C++: only these have a module, which is their library."""
+    """Whether it is a C or C++ frame: only these have a module, which is their library."""
     return bool(frame.module) or _LIBRARY.search(frame.filename) is not None
 
 
 def _within_limits(frames: Sequence[pyspy_output.CallFrame]) -> Sequence[pyspy_output.CallFrame]:
-    """The innermost frames; frames of C do not push those of Python out."""
+    """The innermost frames; C frames do not displace Python frames."""
     if not any(map(_is_native, frames)):
         return frames[:MAX_FRAMES]
     return frames[: NATIVE_FOR_ONE * MAX_FRAMES]
@@ -139,7 +139,7 @@ def frame_of(
     notes: Sequence[str] = (),
     earlier: Mapping[int, Taken] | None = None,
 ) -> Frame:
-    """The job of these stacks, judged; compares them with `earlier` ones of the same ranks.
+    """Judges the job of these stacks; compares them with `earlier` ones of the same ranks.
 
     Ranks without a file are unreachable, and may be the ones to blame.
     """
@@ -182,10 +182,10 @@ def split(found: Iterable[tuple[int, Taken]]) -> tuple[dict[int, Taken], dict[in
 
 
 def _with_texts(ranks: Mapping[int, Taken]) -> dict[int, Taken]:
-    """The stacks with the text of their innermost lines, if this machine has the program, too.
+    """Adds the text of the innermost lines, if this machine has the program, too.
 
     A C call has no frame: only its line shows whether `train.py:33` sleeps, reads or waits for an
-    op. A thread reads the files, and is given 1 s: the file system may be the one that hangs.
+    op. A thread reads the files, and gets 1 s: the file system may be the one that hangs.
     """
     stacks = (thread for _, threads, _ in ranks.values() for thread in threads)
     names = dict.fromkeys(stack.frames[0].file for stack in stacks if stack.frames)
@@ -207,7 +207,7 @@ def _with_texts(ranks: Mapping[int, Taken]) -> dict[int, Taken]:
 def _with_text(
     stack: wire.ThreadStack, files: Mapping[str, SourceFile], taken_ns: int
 ) -> wire.ThreadStack:
-    """The stack with the text of its innermost line, if the file is older than the stack."""
+    """Adds the text of the innermost line, if the file is older than the stack."""
     leaf = stack.frames[0] if stack.frames else None
     file = files.get(leaf.file) if leaf is not None else None
     if leaf is None or file is None or file.changed_ns > taken_ns:
@@ -220,7 +220,7 @@ def _with_text(
 
 
 def _of_python(taken: Taken) -> Taken:
-    """The stacks without frames of C: with them the same call shows at other frames."""
+    """The stacks without C frames: with them, the same call appears at other frames."""
     host, threads, written = taken
     return host, tuple(map(_python_frames, threads)), written
 
@@ -233,7 +233,7 @@ def _python_frames(thread: wire.ThreadStack) -> wire.ThreadStack:
 
 
 def _with_native(view: ObservedRank, taken: Taken) -> ObservedRank:
-    """The rank with its frames of C, if its file has any, as native stacks."""
+    """Adds the rank's C frames, if its file has any, as native stacks."""
     host, threads, written = taken
     if not any(frame.native for thread in threads for frame in thread.frames):
         return view
@@ -243,7 +243,7 @@ def _with_native(view: ObservedRank, taken: Taken) -> ObservedRank:
 
 
 def _world_size(taken: Taken) -> int:
-    """The number of ranks, by arguments of torch's functions; 0 if unknown."""
+    """The number of ranks, from arguments of torch's functions; 0 if unknown."""
     frames = [frame for thread in taken[1] for frame in thread.frames]
     sizes = [
         int(value)
@@ -282,11 +282,11 @@ def _look(rank: int, pid: int, threads: tuple[wire.ThreadStack, ...], at: int) -
 
 def _coverage(world: int, views: Mapping[int, ObservedRank]) -> Coverage:
     missing = tuple(rank for rank in range(world) if rank not in views)
-    text = "how many ranks there are is in no stack: those above the last one are not missed"
+    text = "no stack shows how many ranks there are: frtop does not miss those above the last one"
     notes = [CoverageNote(text)]
     if missing:
         text = (
-            f"no stacks of {folded(missing)}: take those, too; a rank that could not be dumped"
+            f"no stacks from {folded(missing)}: take those, too; a rank that could not be dumped"
             " may be the one to blame"
         )
         notes.insert(0, CoverageNote(text, "never reported"))

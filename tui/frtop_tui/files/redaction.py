@@ -1,8 +1,8 @@
-"""Replaces names and data in a capture that leaves the house; the facts stay.
+"""Replaces names and data in a capture to be given away; the facts stay.
 
 Pure. Every field with a text has a rule (`redaction_rules`). Pseudonyms are stable within one
-capture, so a reader, and the diagnosis itself, still sees which rank is on which host and
-who is in the same file.
+capture, so a reader, and the diagnosis itself, still sees which rank is on which host and which
+ranks are in the same file.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _WORK: Final = re.compile(r"^\[?<[\w.]*\bWork\b")
 _ARGUMENTS: Final = frozenset(
     {"src", "dst", "group_src", "group_dst", "tag", "use_local_synchronization", "group"}
 )
-"""Variables of torch's own functions that the diagnosis reads of a call that only a stack shows."""
+"""Variables of torch's own functions that the diagnosis reads if only a stack shows the call."""
 _DATA: Final = ("minimum", "maximum", "mean", "norm")
 _MIN_NOTED: Final = 4
-"""Shortest word that is also replaced in sentences: shorter ones are parts of many words."""
+"""Shortest word to replace in sentences: shorter ones are parts of many words."""
 
 
 class Redaction:
-    """Redacts what belongs together: the same name in all of it gets the same pseudonym."""
+    """Redacts what belongs together: a name gets the same pseudonym everywhere in it."""
 
     def __init__(self, frame: Frame, author: str = "") -> None:
-        """Notes the names that sentences may repeat; `author` is `user@host` of who captures."""
+        """Notes the names that sentences may repeat; `author` is the capturing `user@host`."""
         self._names = Pseudonyms()
         self._shared: dict[int, tuple[Struct, Struct]] = {}
         self._note_names(frame, author)
@@ -80,7 +80,7 @@ class Redaction:
         return value
 
     def _struct(self, value: Struct) -> Struct:
-        shared = self._shared.get(id(value))  # ops by the thousand have one line
+        shared = self._shared.get(id(value))  # thousands of ops share one line
         if shared is not None and shared[0] is value:
             return shared[1]
         changes: dict[str, Any] = {}
@@ -128,7 +128,7 @@ class Redaction:
             if len(value) >= _MIN_NOTED:
                 names.note(value, self._setting(value))
         for process in (view.process, *(view.snapshot.processes if view.snapshot else ())):
-            # Where a path ends is clear without this, unless there are blanks in it.
+            # The end of a path is clear without this, unless it contains blanks.
             if process is not None and "/" in process.file:
                 pseudonym = names.path(process.file)
                 if " " in process.file:
@@ -149,7 +149,7 @@ class Redaction:
         return self._names.name("gpu", text)
 
     def _device(self, text: str) -> str:
-        """Keeps the kind of a file system; its source may be the name of a filer."""
+        """Keeps the kind of a file system; its source may name a filer."""
         kind, blank, source = text.partition(" ")
         named = "/" in source or ":" in source
         return f"{kind}{blank}{self._names.name('device', source) if named else source}"
@@ -186,11 +186,11 @@ class Redaction:
 
 
 _OF_FIELDS: Final = ("argv", "settings", "variables", "drop")
-"""Rules that take the field as a whole."""
+"""Rules that take the whole field."""
 
 
 def _harmless(name: str, value: str) -> str:
-    """What the diagnosis reads of a variable of torch's functions, without names; else ""."""
+    """What the diagnosis needs from a variable of torch's functions, without names; else ""."""
     if _WORK.match(value):
         return "<Work>"
     if name == "kwargs":
@@ -224,7 +224,7 @@ def _counted(text: str) -> str:
 
 @cache
 def _plan(kind: type) -> tuple[tuple[str, str], ...]:
-    """The fields of a struct in which there may be texts, and their rules."""
+    """The fields of a struct that may contain texts, and their rules."""
     rules = {**OF_ANY, **next((RULES[one] for one in kind.__mro__ if one in RULES), {})}
     hints = get_type_hints(kind)
     fields = [field.name for field in structs.fields(kind) if has_texts(hints[field.name])]
@@ -233,19 +233,19 @@ def _plan(kind: type) -> tuple[tuple[str, str], ...]:
 
 
 def has_texts(kind: Any) -> bool:
-    """Whether values of a type may hold texts, other than those that have to be kept."""
+    """Whether values of a type may contain texts, other than those to be kept."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         return bool(_plan(kind))
     return kind is str or any(map(has_texts, getattr(kind, "__args__", ())))
 
 
 def redacted(frame: Frame) -> Frame:
-    """A frame whose names and data are replaced: for any file that leaves the house."""
+    """The frame with names and data replaced, for any file to be given away."""
     return Redaction(frame).frame(frame)
 
 
 def for_others(frame: Frame, author: str) -> Frame:
-    """The same without the name of `author` (`user@host`), and with a note that says so."""
+    """The same without `author`'s name (`user@host`), and with a note that says so."""
     made = Redaction(frame, author).frame(frame)
     recorded = made.recorded
     if recorded is not None and REDACTED in recorded.notes:

@@ -1,7 +1,7 @@
-"""What redaction does with each field that holds a text; docs/formats.md says it in words.
+"""What redaction does with each field that has a text; docs/formats.md says it in words.
 
-A rule is the name of a method of `Pseudonyms`, or with an underscore of `Redaction`; "keep" keeps
-the text. It treats a field without a rule as a sentence; a test requires a rule for each.
+A rule names a method of `Pseudonyms`, or, with an underscore, of `Redaction`; "keep" keeps the
+text. A field without a rule is treated as a sentence; a test requires a rule for each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Replays black boxes: judges the moment before the first bad death, then the end.
 
-The anchor in each box puts the host's clock on one timeline, that of the wall clock. The same
-engine judges both moments, so that the last verdict includes what led to the end.
+The anchor in each box puts the host's clock on one timeline, that of the wall clock. One engine
+judges both moments, so the last verdict includes what led to the end.
 
 An agent sees an exception after the rank's op has failed. So the state before the first bad
 death is rewound to the moment before the exception.
@@ -25,11 +25,11 @@ from frtop_tui.job.state import JobState
 MAX_JUDGEMENTS: Final = 16
 SECOND_NS: Final = 1_000_000_000
 AGREE_NS: Final = 2_500_000_000
-"""Time between two judgements so that the second confirms the first."""
+"""Time between two judgements that lets the second confirm the first."""
 FAILS_NS: Final = 1_000_000_000
-"""Longest time from the failure of an op until the exception, or until the agent notices."""
+"""Longest time from an op's failure to the exception, or until the agent notices."""
 JUDGED_OPS: Final = 64
-"""Number of newest ops to judge of a rank that died: they include the mismatch that killed it."""
+"""Number of newest ops to judge for a rank that died: they include the mismatch that killed it."""
 
 
 def replay(boxes: Mapping[str, wire.BlackBox]) -> Frame:
@@ -95,7 +95,7 @@ class _Replay:
             self._state.apply(name, _as_of(states[name], at_ns - wall_offset(box)), at_ns)
 
     def _apply_histories(self, end: int) -> None:
-        """Gives ranks without a snapshot the last ops of their histories."""
+        """Gives ranks without a snapshot the last ops from their histories."""
         views = self._state.frame(end, end).ranks.values()
         seen = {(v.host, v.key) for v in views if v.snapshot is not None and v.snapshot.ops}
         for name, box in self._boxes.items():
@@ -113,7 +113,7 @@ class _Replay:
 
 
 def wall_offset(box: wire.BlackBox) -> int:
-    """What to add to times of the box's host to get wall-clock times, in ns."""
+    """Times of the box's host plus this are wall-clock times, in ns."""
     return box.wall_ns - box.monotonic_ns
 
 
@@ -149,7 +149,7 @@ def _rewound(box: wire.BlackBox, time_ns: int) -> wire.Update:
 def _pending(
     rank: wire.RankUpdate, history: wire.History | None, time_ns: int
 ) -> tuple[wire.Op, ...]:
-    """The ops that were pending at `time_ns`, as far as the history shows."""
+    """The ops that were pending at `time_ns`, according to the history."""
     lasts = [progress.last for progress in rank.group_progress]
     known = {last.sequence: last for last in lasts if last is not None}
     ops = {op.sequence: op for op in (ops_of(history, JUDGED_OPS) if history is not None else ())}

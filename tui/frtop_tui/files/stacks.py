@@ -1,7 +1,7 @@
 """Stacks that py-spy took, beside the dumps of the same ranks.
 
-Ops say what a rank has issued, a stack whether it waits, and what it does instead. Some ranks have
-a stack only: one that holds the GIL may write no dump.
+Ops say what a rank has issued; a stack says whether it waits, or what it does instead. Some ranks
+have only a stack: one that holds the GIL may write no dump.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SKEW_NS: Final = 1_000_000_000
 
 @dataclass(slots=True)
 class Stacks:
-    """By rank the last stacks, and those before them; `notes` say which were used."""
+    """The last stacks by rank, and those before them; `notes` say which were used."""
 
     last: dict[int, pyspy.Taken] = field(default_factory=dict)
     before: dict[int, pyspy.Taken] = field(default_factory=dict)
@@ -38,9 +38,9 @@ class Stacks:
     _joined: dict[int, ObservedRank] = field(default_factory=dict)
 
     def join(self, views: dict[int, ObservedRank], job: wire.Job) -> None:
-        """Adds stacks to the ranks in `views`, and adds the ranks that have a stack only.
+        """Adds stacks to the ranks in `views`, and adds the ranks that have only a stack.
 
-        It leaves out a stack that is older than the last op of its rank.
+        Leaves out a stack that is older than the last op of its rank.
         """
         stale, alone, inside = [], [], []
         known = pyspy.frame_of(Path(), self.last, (), self.before).ranks if self.last else {}
@@ -62,15 +62,15 @@ class Stacks:
         if stale:
             self.notes.append(f"stacks of {folded(stale)} are older than their last ops: left out")
         if alone:
-            self.notes.append(f"{folded(alone)}: no dump, known by stacks alone")
+            self.notes.append(f"{folded(alone)}: no dump, known only from stacks")
         if inside:
-            text = f"{folded(inside)} may wait, too, by what stacks show; in which op is not known"
+            text = f"{folded(inside)} may wait, too, by their stacks; in which op is unknown"
             self.notes.append(text)
 
     def tell(self, views: dict[int, ObservedRank]) -> None:
-        """Judges by stacks alone who waits in `views`, because no op is unfinished.
+        """Judges from stacks alone which ranks in `views` wait, because no op is unfinished.
 
-        That all ops are over does not say what ranks do now; ranks without stacks are unknown.
+        That all ops are over does not show what ranks do now; ranks without stacks are unknown.
         """
         for rank, view in views.items():
             seen = self._joined.get(rank)
@@ -92,13 +92,13 @@ def _of_job(seen: ObservedRank, job: wire.Job) -> ObservedRank:
 
 
 def _alone(seen: ObservedRank, *, on_device: bool) -> ObservedRank:
-    """A rank that has a stack only. If it waits, nobody knows in which op: unreachable."""
+    """A rank that has only a stack. If it waits, nobody knows in which op: unreachable."""
     waits = may_wait(seen, on_device=on_device)
     return as_rank(ObservedRank, seen, "unreachable" if waits else "moving", seen.reported_ns, None)
 
 
 def may_wait(seen: Rank, *, on_device: bool) -> bool:
-    """Whether a rank waits in some op by its stack, or may, behind the full queue of its device."""
+    """Whether a rank's stack waits in some op, or may, behind its device's full queue."""
     found = stack_state(seen)
     return found is not None and (
         found.activity == "inside"

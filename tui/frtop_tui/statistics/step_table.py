@@ -37,7 +37,7 @@ class StepRow(Struct, frozen=True):
     backward_ns: int | None = None
     optimizer_ns: int | None = None
     steps_per_s: Real = 0.0
-    samples_per_s: Real | None = None  # of one rank; of all ranks together where `rank` is None
+    samples_per_s: Real | None = None  # of one rank; all ranks together where `rank` is None
     p95_ns: int = 0  # of how long steps took; the nearest rank
     max_ns: int = 0
 

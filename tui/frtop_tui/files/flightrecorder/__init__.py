@@ -1,1 +1,1 @@
-"""Flight Recorder dumps: what torch itself wrote of a job's last ops, one file per rank."""
+"""Flight Recorder dumps: what torch itself wrote about a job's last ops, one file per rank."""

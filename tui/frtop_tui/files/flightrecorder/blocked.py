@@ -1,8 +1,8 @@
-"""Finds which of its unfinished ops blocks a rank: dumps themselves do not say it.
+"""Finds which unfinished op blocks a rank: dumps do not say.
 
-A device runs the ops of a group in the order of their issue. So the oldest unfinished op of each
-group counts, and among these the first that some rank has not issued yet; if all ranks have issued
-all of them, the oldest. A rank whose stack is surely elsewhere is blocked in none of them.
+A device runs the ops of a group in the order of issue. So the oldest unfinished op of each group
+counts, and among these the first that some rank has not issued yet; if all ranks have issued all of
+them, the oldest. A rank whose stack is clearly elsewhere is blocked in none of them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from frtop_tui.files.flightrecorder.ops import Ops
 from frtop_tui.job.model import OneRank, Rank
 
 _SKEW_NS: Final = 60_000_000_000
-"""Largest clock error: a file that is older than its content by more than this has a wrong time."""
+"""Largest clock error: if a file is older than its content by more than this, its time is wrong."""
 
 
 def blocked_ops(
     views: Mapping[int, Rank], ops: Ops, written: Mapping[int, int]
 ) -> dict[int, wire.Op]:
-    """The blocking op by rank; omits ranks with nothing unfinished, or only since a moment.
+    """The blocking op by rank; omits ranks with no unfinished op, or only a new one.
 
-    `written` is when each file last changed: after the dump, or any time later if somebody copied
-    it.
+    `written` is when each file last changed: after the dump, or later if somebody copied it.
     """
     fronts = _Fronts(views)
     found: dict[int, wire.Op] = {}
@@ -49,7 +48,7 @@ def blocked_ops(
 def unfinished_ops(views: Mapping[int, OneRank], written: Mapping[int, int]) -> dict[int, OneRank]:
     """Ranks whose dumps have ops that were unfinished for a while, with these as `pending`.
 
-    They include ranks that are elsewhere by their stack, and ranks that went on since.
+    They include ranks whose stacks are elsewhere, and ranks that have continued since.
     """
     found = {}
     for rank, view in views.items():
@@ -61,7 +60,7 @@ def unfinished_ops(views: Mapping[int, OneRank], written: Mapping[int, int]) -> 
 
 
 def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[int]:
-    """Ranks that must have gone on since they were dumped.
+    """Ranks that must have continued after their dumps.
 
     Other ranks have completed an op (the last one of each group) that these had not issued in their
     dumps. If they had issued it and it is unfinished, their devices are behind
@@ -77,9 +76,9 @@ def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[in
 
 
 def _is_elsewhere(view: Rank) -> bool:
-    """Whether its stack surely waits for no op and no device.
+    """Whether its stack clearly waits for no op and no device.
 
-    A line that runs may wait for the full queue of the device.
+    A running line may be waiting for room in the device's queue.
     """
     if working_location(view) is None:
         return False
@@ -110,7 +109,7 @@ def _heads(view: Rank) -> list[wire.Op]:
 
 
 def _young(op: wire.Op, written_ns: int) -> bool:
-    """Whether an op was issued just before the dump: a running job always has such ops."""
+    """Whether a rank issued an op just before the dump: a running job always has such ops."""
     return is_recent(op.issued_ns, written_ns)
 
 

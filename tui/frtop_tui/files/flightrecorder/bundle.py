@@ -1,4 +1,4 @@
-"""Files with the dumps of several ranks: a page of torch's debug server, or JSON by rank."""
+"""Files with dumps of several ranks: a page of torch's debug server, or JSON by rank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STATUS: Final = re.compile(rb"status=(\d{1,4})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RawDump:
-    """One dump as plain values, and the rank and host if the file names them.
+    """One dump as plain values, with its rank and host if the file names them.
 
     `problem` says why there is no dump.
     """
@@ -42,7 +42,7 @@ def is_page(data: bytes) -> bool:
 
 
 def dumps_in_page(data: bytes) -> Iterator[RawDump]:
-    """The dumps in the debug server's page: a heading and a response for each rank."""
+    """The dumps in the debug server's page, which has a heading and a response per rank."""
     headings = list(islice(_HEADING.finditer(data), MAX_RANKS))
     for index, heading in enumerate(headings):
         until = headings[index + 1].start() if index + 1 < len(headings) else len(data)
@@ -60,7 +60,7 @@ def dumps_in_page(data: bytes) -> Iterator[RawDump]:
 
 
 def dumps_in_values(values: Any) -> list[RawDump]:
-    """The dumps in the values of a file: one, or one for each rank."""
+    """The dumps in the values of a file: one, or one per rank."""
     if isinstance(values, dict) and KEYS.isdisjoint(values):
         found = [_dump(key, inner) for key, inner in list(values.items())[:MAX_RANKS]]
     elif isinstance(values, list) and any(map(_is_dump, values[:1])):

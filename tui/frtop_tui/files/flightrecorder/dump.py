@@ -1,7 +1,7 @@
 """One dump in our own terms, whatever version, backend and recorder wrote it.
 
-The keys of a dump tell what it holds; its version does not. It reads three kinds of its thousands
-of entries closely: the newest, the unfinished, and the last of each group.
+The keys of a dump show what it contains; its version does not. Of thousands of entries, we read
+three kinds closely: the newest, the unfinished, and the last of each group.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ MAX_ENTRIES: Final = 400_000
 MAX_UNFINISHED: Final = 4096
 _MAX_RANKS_TEXT: Final = 1 << 20
 _MAX_MEMBERS: Final = 4 * MAX_RANKS
-"""In all groups of a dump: a small file may repeat one long list thousands of times."""
+"""Most members in all groups of a dump: a small file may repeat one long list thousands of
+times."""
 _MAX_CACHED_TEXTS: Final = 4096
 _P2P_NAME: Final = re.compile(r"(?:[^:\s]*:)?(?:i?send|i?recv)(?:\s|$)", re.ASCII)
 _NUMBERS: Final = re.compile(r"\d{1,7}", re.ASCII)
@@ -36,7 +37,7 @@ _NEXT: Final = "copy the file again from where it was written, or leave it out"
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """A group as `pg_config` describes it. `ranks` is empty where it does not list them."""
+    """A group as `pg_config` describes it. `ranks` is empty if it does not list them."""
 
     description: str
     ranks: tuple[int, ...]
@@ -44,11 +45,11 @@ class GroupConfig:
 
 @dataclass(slots=True)
 class Dump:
-    """What one dump file says of one rank.
+    """What one dump file says about one rank.
 
-    `recent` are the newest entries and the unfinished ones, oldest first. `last_entries` has
-    the newest collective of each group (or else its newest send or receive) by the process's
-    own number for the group; `status` how many ops were issued and completed there.
+    `recent` has the newest and the unfinished entries, oldest first. `last_entries` has the newest
+    collective of each group (or else its newest send or receive) by the process's own number for
+    the group; `status` has the counts of ops issued and completed there.
     """
 
     path: Path
@@ -60,7 +61,7 @@ class Dump:
     status: dict[int, tuple[int, int]]
     group_names: dict[int, str] = field(default_factory=dict)  # by the process's own number
     p2p_groups: set[str] = field(default_factory=set)  # names of groups with sends and receives
-    possible_ranks: frozenset[int] | None = None  # whose dump it may be; None: anybody's
+    possible_ranks: frozenset[int] | None = None  # which ranks may have written it; None: any
     exact: bool = True  # numbers are counted from the creation of groups
     lists_group_ranks: bool = False  # `GroupConfig.ranks` are group ranks, not global ones
 
@@ -71,16 +72,16 @@ class Dump:
 
 
 def parse_dump(path: Path, values: Any, keep: int) -> Dump:
-    """Reads the plain values of a file as a dump; `keep` of the newest entries closely.
+    """Reads the plain values of a file as a dump; reads `keep` of the newest entries closely.
 
     Raises:
-        Unreadable: the values are no dump.
+        Unreadable: the values are not a dump.
     """
     if not isinstance(values, dict) or KEYS.isdisjoint(values):
-        raise Unreadable(f"{path} is no Flight Recorder dump", _NEXT)
+        raise Unreadable(f"{path} is not a Flight Recorder dump", _NEXT)
     entries = values.get("entries") or []
     if not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
-        raise Unreadable(f"{path} is damaged: its `entries` are no list of entries", _NEXT)
+        raise Unreadable(f"{path} is damaged: its `entries` are not a list of entries", _NEXT)
     entries, exact = _mark_p2p(entries, keep), True
     if lists_group_ranks := _shares_one_counter(values, entries):
         entries, exact = _renumber(entries)
@@ -113,9 +114,9 @@ def parse_dump(path: Path, values: Any, keep: int) -> Dump:
 
 
 def _shares_one_counter(values: Mapping[str, Any], entries: Sequence[Any]) -> bool:
-    """Whether all groups share one counter, as in torchcomms: it alone writes an empty status.
+    """Whether all groups share one counter, as in torchcomms: only it writes an empty status.
 
-    Its groups list group ranks, too.
+    Its groups also list group ranks.
     """
     return bool(entries) and values.get("pg_status") == {} and bool(values.get("pg_config"))
 
@@ -123,7 +124,7 @@ def _shares_one_counter(values: Mapping[str, Any], entries: Sequence[Any]) -> bo
 def _mark_p2p(entries: list[Any], newest: int) -> list[Any]:
     """Marks sends and receives in all entries if one of the `newest` lacks its mark.
 
-    Recorders besides c10d's, of torchcomms and the profiler, do not mark them.
+    Other recorders than c10d's, those of torchcomms and the profiler, do not mark them.
     """
     if not any(_is_unmarked(entry) for entry in entries[-newest:]):
         return entries
@@ -131,11 +132,11 @@ def _mark_p2p(entries: list[Any], newest: int) -> list[Any]:
 
 
 def _renumber(entries: list[Any]) -> tuple[list[Any], bool]:
-    """Numbers the ops of each group from 1, where one counter from 0 numbers all ops of the rank.
+    """Numbers the ops of each group from 1 if one counter from 0 numbers all ops of the rank.
 
     Returns:
-        The entries, and whether their numbers begin with the group. They do if no entry is
-        missing. Otherwise the shared counter stays, which is right if there is one group.
+        The entries, and whether numbers begin with the group. They do if no entry is missing.
+        Otherwise the shared counter stays, which is right if there is one group.
     """
     known = [entry for entry in entries if isinstance(entry, dict)]
     is_complete = bool(known) and known[0].get("record_id") == 0
@@ -167,7 +168,7 @@ def _sort(entries: Sequence[Entry]) -> tuple[list[Entry], dict[tuple[int, bool],
     abandoned = [e for e in entries if e.get("retired") and e.get("state") == "started"]
     lasts = {(e.get("pg_id", 0), e.get("is_p2p") is True): e for e in entries}
     if abandoned:
-        # The kernel was seen to start and never to end, then the recorder dropped the op.
+        # The recorder saw the kernel start but never end, then dropped the op.
         known = set(map(id, (*pending, *abandoned)))
         pending = [e for e in entries if id(e) in known]
     if not all(type(number) is int for number, _ in lasts):
@@ -187,7 +188,7 @@ def _recent(entries: Sequence[Entry], pending: Sequence[Entry], keep: int) -> li
 
 
 def _groups(config: object) -> dict[str, GroupConfig]:
-    """Groups by name. gloo's recorder has no names: its one group may be any."""
+    """Groups by name. gloo's recorder has no names: its one group may be any group."""
     found: dict[str, GroupConfig] = {}
     room = _MAX_MEMBERS
     for key, group in config.items() if isinstance(config, dict) else ():
@@ -219,7 +220,7 @@ def _ranks(value: object) -> tuple[int, ...]:
 
 
 def _status(value: object) -> dict[int, tuple[int, int]]:
-    """By the process's number for a group: how many ops were issued and completed."""
+    """How many ops were issued and completed, by the process's number for a group."""
     if not isinstance(value, dict):
         return {}
     found: dict[int, tuple[int, int]] = {}
@@ -234,7 +235,7 @@ def _status(value: object) -> dict[int, tuple[int, int]]:
 
 
 def _possible_ranks(dump: Dump, p2p: Iterable[Entry]) -> frozenset[int] | None:
-    """The ranks that are in all groups of the dump and at this end of its sends."""
+    """The ranks in all groups of the dump and at this end of its sends."""
     members = [frozenset(group.ranks) for group in dump.groups.values() if group.ranks]
     found = frozenset.intersection(*members) if members else None
     for entry in p2p:
@@ -248,8 +249,8 @@ def _possible_ranks(dump: Dump, p2p: Iterable[Entry]) -> frozenset[int] | None:
 def _infer_group_names(dump: Dump) -> None:
     """Names the groups that have a status but no entry.
 
-    The numbers in `pg_status` and the names in `pg_config` both follow the order in which
-    groups were created. Where a name is no number, nothing is inferred.
+    The numbers in `pg_status` and the names in `pg_config` both follow the order of the groups'
+    creation. If a name is not a number, nothing is inferred.
     """
     if len(dump.status) != len(dump.groups) or not all(map(_NUMBERS.fullmatch, dump.groups)):
         return

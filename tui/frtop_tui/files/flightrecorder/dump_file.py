@@ -51,11 +51,11 @@ def read_dumps(path: Path, keep: int | None = None) -> Iterator[RawDump]:
 
     Args:
         path: the file.
-        keep: of a long dump, read only the newest `keep` entries and the few others that
-            `pickle_trim` keeps, if they can be found without unpickling it all.
+        keep: in a long dump, read only the newest `keep` entries and the few others that
+        `pickle_trim` keeps, if it can find them without unpickling everything.
 
     Raises:
-        Unreadable: the file cannot be read, is too large, damaged, or no dump.
+        Unreadable: the file cannot be read, is too large, is damaged, or is not a dump.
     """
     data = read_bounded(path, _limit, "a dump", _NEXT)
     if not data:
@@ -80,10 +80,10 @@ def _values(path: Path, data: bytes, keep: int | None) -> Any:
         if data.lstrip()[:1] in (b"{", b"["):
             return msgspec.json.decode(data)
     except UnsafePickle as error:
-        raise Unreadable(f"{path} is a pickle, but no dump: {error}", _NEXT) from error
+        raise Unreadable(f"{path} is a pickle, but not a dump: {error}", _NEXT) from error
     except _UNPICKLING_ERRORS as error:
-        raise Unreadable(f"{path} is damaged or no dump ({_brief(error)})", _NEXT) from error
-    raise Unreadable(f"{path} is no dump: it is neither a pickle nor JSON", _NEXT)
+        raise Unreadable(f"{path} is damaged or not a dump ({_brief(error)})", _NEXT) from error
+    raise Unreadable(f"{path} is not a dump: it is neither a pickle nor JSON", _NEXT)
 
 
 def may_be_dump(path: Path) -> bool:
@@ -93,7 +93,7 @@ def may_be_dump(path: Path) -> bool:
 
 
 def _limit(head: bytes) -> int:
-    """The most bytes of a file that begins so."""
+    """The size limit of a file with this beginning."""
     if is_page(head):
         return MAX_PAGE
     return MAX_PICKLE if head[:1] == b"\x80" else MAX_JSON
@@ -105,7 +105,7 @@ def _unpickled(data: bytes, keep: int | None) -> Any:
         try:
             return _load(trimmed)
         except _UNPICKLING_ERRORS:
-            pass  # it refers to a text in an entry that was cut out
+            pass  # it refers to a text in a removed entry
     return _load(data)
 
 

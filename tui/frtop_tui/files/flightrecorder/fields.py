@@ -14,7 +14,7 @@ LARGEST: Final = 2**62
 
 
 def as_count(value: object) -> int:
-    """A non-negative number, also one that JSON holds as text; 0 for anything else."""
+    """A non-negative number, even if JSON has it as text; 0 for anything else."""
     if type(value) is int:
         return value if 0 <= value < LARGEST else 0
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
@@ -23,12 +23,12 @@ def as_count(value: object) -> int:
 
 
 def as_text(value: object, most: int = 200) -> str:
-    """A text, printable and cut off after `most` characters; "" for anything else."""
+    """A printable text, cut after `most` characters; "" for anything else."""
     return printable(value[:most]) if isinstance(value, str) else ""
 
 
 def profiling_name(entry: Entry) -> ProfilingName:
-    """Backend and kind of an entry, and for a send or receive both group ranks."""
+    """Backend and kind of an entry, and, for a send or receive, both group ranks."""
     return parse(as_text(entry.get("profiling_name")))
 
 
@@ -56,5 +56,5 @@ def is_p2p(entry: Entry) -> bool:
 
 
 def time_ns(entry: Entry, name: str) -> int:
-    """One of an entry's times, in ns of the wall clock; 0 for unknown."""
+    """One of an entry's times, in ns of the wall clock; 0 if unknown."""
     return as_count(entry.get(f"time_{name}_ns"))

@@ -1,4 +1,4 @@
-"""Which rank a file belongs to: dumps do not say it, so their names and their groups must.
+"""Which rank a file belongs to: dumps do not say, so their names and groups must.
 
     nccl_trace_rank_3   comm_lib_trace_rank_3   _dump_3   dump-node02_3   rank3.json
     rank_3.pyspy.json   nccl_trace_rank_3_20250922_224717
@@ -52,7 +52,7 @@ HOW_TO_NAME: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """What the name of a file alone says: a number, if it has one, and perhaps a host."""
+    """What the name of a file says by itself: a number, if it has one, and perhaps a host."""
 
     number: int | None
     host: str = ""
@@ -72,7 +72,7 @@ class RankPattern:
         """
         if text.count("{rank}") != 1 or not text.strip("/"):
             raise UsageError(
-                f"{text!r} does not say where in a name the rank is",
+                f"{text!r} does not say where in the name the rank is",
                 "write {rank} there, once: --ranks-from 'host*_gpu{rank}'",
             )
         self.text = text
@@ -95,7 +95,7 @@ def pattern_of(text: str | None) -> RankPattern | None:
 
 
 def is_dump_name(path: Path) -> bool:
-    """Whether a file in a folder is named as dumps usually are."""
+    """Whether a file in a folder has a usual name for dumps."""
     return _DUMP_NAME.search(path.name) is not None
 
 
@@ -115,7 +115,7 @@ def parse_name(path: Path, pattern: RankPattern | None = None) -> FileName:
 
 
 def time_in_name(path: Path) -> int:
-    """The time at the end of a name, in ns since the epoch; 0 without one, or with any zone's."""
+    """The time at the end of a name, in ns since the epoch; 0 if none, or in an unknown zone."""
     stem = path.name
     while stem.endswith(_ENDINGS):
         stem = stem.rpartition(".")[0]
@@ -127,13 +127,13 @@ def time_in_name(path: Path) -> int:
 
 
 def _host(text: str) -> str:
-    """What a name holds besides the common words: mostly a host."""
+    """What a name contains besides the common words: usually a host."""
     spaced = printable(text).replace("_", " ").replace("comm lib", "comm_lib")
     return "_".join(_COMMON_WORDS.sub("", spaced).split()).strip("-.@")
 
 
 class Claim(Struct, frozen=True):
-    """What one dump says of its rank: by its name, and by its own groups (None: any rank).
+    """What one dump says about its rank: by its name, and by its own groups (None: any rank).
 
     Only dumps of one process share `op_ids`. `page_rank` is set if a page names the rank.
     """
@@ -148,9 +148,9 @@ class Claim(Struct, frozen=True):
 def assign_ranks(claims: Sequence[Claim]) -> tuple[list[int | None], list[str]]:
     """Decides the rank of each dump.
 
-    Files with one number in one folder, of one host, belong to one rank: torch has a
-    recorder for each backend. So do files in different folders or of different hosts, if
-    one process wrote two that have the same number there.
+    Files with one number, folder and host belong to one rank: torch has a recorder for each
+    backend. So do files in different folders or of different hosts, if one process wrote two that
+    have the same number there.
 
     Returns:
         The ranks, None for unknown, and sentences about the unknown ones.
@@ -184,7 +184,7 @@ _Source = tuple[Path, str]
 
 
 def _merge(sources: dict[int, dict[_Source, list[Claim]]]) -> dict[_Source, _Source]:
-    """For each source the first one that has dumps of the same processes."""
+    """Maps each source to the first one that has dumps of the same processes."""
     first: dict[_Source, _Source] = {}
     for found in sources.values():
         seen: dict[Hashable, _Source] = {}

@@ -1,7 +1,7 @@
-"""The dumps of one job as a frame, judged: the same state that live ranks would give.
+"""The dumps of one job as a judged frame: the same state that live ranks would give.
 
-What a dump cannot tell stays open: there is no process, no clock across hosts, and a stack only
-where py-spy took one. Ranks without dump and stack are unreachable, and may be the ones to blame.
+What a dump cannot show stays open: there is no process, no clock across hosts, and a stack only if
+py-spy took one. Ranks without dump and stack are unreachable, and may be the ones to blame.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _NEXT: Final = "copy the file again from where it was written, or open another o
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One dump, what the name of its file and the page say of its rank, and the file's time."""
+    """One dump, what its file name and the page say about its rank, and the file's time."""
 
     dump: Dump
     name: FileName
@@ -83,10 +83,10 @@ def load_job(
     stacks: Stacks | None = None,
     pattern: RankPattern | None = None,
 ) -> Frame:
-    """The job whose dumps these files hold, judged, with py-spy's stacks of the same ranks.
+    """Judges the job in these dumps, with py-spy's stacks of the same ranks.
 
-    `problems` gets a sentence for each file that cannot be read; `pattern` says how the names of
-    files give their ranks.
+    `problems` gets a sentence for each unreadable file; `pattern` says where file names contain the
+    rank.
 
     Raises:
         Unreadable: no file can be read, or no rank is known.
@@ -133,7 +133,7 @@ def _read(
 
 
 def _claims(found: Sequence[_File]) -> list[Claim]:
-    """The claims of dumps to ranks; if names claim the same rank, with the ids of their ops."""
+    """The ranks that dumps claim; if names claim the same rank, with the ids of their ops."""
     numbers = Counter(one.name.number for one in found)
     claims = []
     for one in found:
@@ -145,7 +145,7 @@ def _claims(found: Sequence[_File]) -> list[Claim]:
 
 
 def _changed_ns(path: Path) -> int:
-    """When the file was last changed: by the dump, or later by a copy. 0 for unknown."""
+    """When the file last changed: by the dump, or later by a copy. 0 if unknown."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -154,7 +154,7 @@ def _changed_ns(path: Path) -> int:
 
 @contextmanager
 def _garbage_collection_off() -> Iterator[None]:
-    """Unpacked values are no garbage; searching them for some doubles the time."""
+    """Unpacked values contain no garbage; searching them for it doubles the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -171,13 +171,13 @@ class _State:
     views: dict[int, ObservedRank] = field(default_factory=dict)
     completed: dict[int, int] = field(default_factory=dict)  # by group
     written: dict[int, int] = field(default_factory=dict)
-    now_ns: int = 0  # of the last op: nothing in a dump is measured up to when it was written
+    now_ns: int = 0  # of the last op: a dump does not say when it was written
 
 
 def _frame_of(
     folder: Path, dumps: Sequence[RankDump], notes: Sequence[str], stacks: Stacks | None = None
 ) -> Frame:
-    """One job's dumps, and what is known of its ranks by their stacks."""
+    """The frame of one job's dumps, and of what stacks show about its ranks."""
     stacks = stacks or Stacks()
     ranks: dict[int, list[RankDump]] = {}
     for one in dumps:
@@ -228,11 +228,11 @@ def _what_they_lack(views: Mapping[int, ObservedRank]) -> list[str]:
         return ["these dumps have no op, so they do not show whether the job is well"]
     if any(view.pending for view in views.values()):
         return []
-    return ["all ops in these dumps are completed; what ranks did after them they do not tell"]
+    return ["all ops in these dumps are completed; they do not show what ranks did afterwards"]
 
 
 def _gap(mine: RankDumps) -> int:
-    """The time between two moments of a rank, by the times of its files; 0 if unknown."""
+    """The time between two moments of a rank, from the times of its files; 0 if unknown."""
     last = min(one.written_ns for one in mine.last)
     before = max(one.written_ns for one in mine.before)
     gap = last - before
@@ -257,9 +257,9 @@ def _look_earlier(views: dict[int, ObservedRank], rank: int, gap: int) -> None:
 
 
 def _written(moments: Mapping[int, RankDumps], latest: int) -> tuple[int, list[str]]:
-    """When the newest dump was written, never before the last op in them; and how frtop knows.
+    """When the newest dump was written, never before the last op in them; and how we know.
 
-    Its name says so, or else the time of its file, which a copy may have set.
+    Its name says so, or else the time of its file, which a copy may have changed.
     """
     dumps = [one for mine in moments.values() for one in mine.last]
     named = max((time_in_name(one.dump.path) for one in dumps), default=0)
@@ -336,7 +336,7 @@ def _view(
 
 
 def _world_of(dumps: Sequence[RankDump]) -> int:
-    """How many ranks there are: what the largest group says, at least those that dumped."""
+    """How many ranks there are: according to the largest group, at least those that dumped."""
     largest = max((one.rank for one in dumps), default=-1)
     for one in dumps:
         for members in one.dump.groups.values():
@@ -357,7 +357,7 @@ def _coverage(
         )
         notes.insert(0, CoverageNote(text, "never reported"))
     if old:
-        text = f"{folded(old)} went on after the dump: what others have completed needed them"
+        text = f"{folded(old)} continued after the dump: others completed ops that needed them"
         notes.insert(0, CoverageNote(text, "last known"))
     reported = len(views) - len(unreachable)
     return Coverage(world, reported, tuple(sorted([*missing, *unreachable])), notes=tuple(notes))
@@ -372,7 +372,7 @@ def _about(moments: Mapping[int, RankDumps]) -> list[str]:
         notes.append(f"{folded(compared)}: two dumps of each are compared")
     if undated:
         notes.append(
-            f"{folded(undated)}: several dumps tell the same; that some time passed between them"
-            " is not known, as copying has set the times of their files (cp -p keeps them)"
+            f"{folded(undated)}: several dumps say the same; whether time passed between them"
+            " is unknown, as copying has set the times of their files (cp -p keeps them)"
         )
     return notes

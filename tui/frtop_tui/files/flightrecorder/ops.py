@@ -35,7 +35,7 @@ class DumpOps:
     pending: tuple[wire.Op, ...]
     recent: tuple[wire.Op, ...]
     latest_ns: int
-    completed: Mapping[int, int]  # by group: the last op that proves that all had entered it
+    completed: Mapping[int, int]  # by group: the last op that proves that all members entered it
 
 
 class Ops:
@@ -43,8 +43,8 @@ class Ops:
 
     def __init__(self, world: int, dumps: Iterable[tuple[int, Dump]]) -> None:
         self._world = tuple(range(world))
-        self._seen: dict[str, set[int]] = {}  # ranks with entries, by group name
-        self._mixed: set[str] = set()  # groups whose status counts more than collectives
+        self._seen: dict[str, set[int]] = {}  # ranks that have entries, by group name
+        self._mixed: set[str] = set()  # groups whose status counts more than just collectives
         self._backends: dict[str, set[str]] = {}
         self._unknown: set[str] = set()
         self._exact = True
@@ -172,7 +172,7 @@ class Ops:
         )
         try:
             known = self._signatures.get(key)
-        except TypeError:  # not hashable: sizes that are no numbers
+        except TypeError:  # not hashable: sizes that are not numbers
             return self._make_signature(entry, group)
         if known is None:
             if len(self._signatures) > _MAX_CACHED:
@@ -221,7 +221,7 @@ class Ops:
         lasts: Sequence[wire.Op],
         recent: Sequence[wire.Op],
     ) -> Iterator[wire.GroupProgress]:
-        """How far the rank has come in each group; by the status where entries are gone."""
+        """How far the rank has come in each group; from the status if entries are gone."""
         collectives = {op.group: op for op in lasts if not op.p2p}
         sends = Counter(op.group for op in recent if op.p2p)
         issued = {dump.group_names.get(n): counts[0] for n, counts in dump.status.items()}
@@ -230,7 +230,7 @@ class Ops:
             op = collectives.get(group.id)
             number = op.number if op is not None else 0
             counted = issued.get(name, 0)
-            # The status counts sends, too; gloo's even where the dump holds none.
+            # The status counts sends, too; gloo's does so even if the dump contains none.
             if name not in self._mixed and group.backend != _GLOO and counted > number:
                 number, op = counted, None
             if number or group.id in sends:
@@ -246,7 +246,7 @@ def _counts_calls(entry: Entry, enqueued: int) -> bool:
 
 
 def _completed(pairs: Iterable[tuple[Entry, wire.Op]], unfinished: set[int]) -> Mapping[int, int]:
-    """By group, the last completed op that no rank can complete alone."""
+    """The last completed op of each group that no rank can complete alone."""
     found: dict[int, int] = {}
     for entry, op in pairs:
         if op.p2p or op.signature is None or id(entry) in unfinished:
@@ -259,14 +259,14 @@ def _completed(pairs: Iterable[tuple[Entry, wire.Op]], unfinished: set[int]) -> 
 
 
 def _coalesced(entries: Iterable[Entry]) -> frozenset[tuple[int, int]]:
-    """Group and number that several ops share: nothing says which op is which."""
+    """Groups and numbers that several ops share: nothing says which op is which."""
     collectives = [entry for entry in entries if not fields.is_p2p(entry)]
     counts = Counter([(e.get("pg_id", 0), fields.sequence_number(e)) for e in collectives])
     return frozenset(key for key, count in counts.items() if count > 1)
 
 
 def _shapes(sizes: object) -> tuple[Any, ...] | None:
-    """Shapes of tensors; None for what is not a list. It does not check their items."""
+    """Shapes of tensors; None for anything but a list. Does not check the items."""
     if not isinstance(sizes, list):
         return None
     return tuple([tuple(s[:_MAX_AXES]) if type(s) is list else None for s in sizes[:_MAX_TENSORS]])
@@ -277,7 +277,7 @@ def _texts(types: object) -> tuple[Any, ...] | None:
 
 
 def _specs(sizes: object, types: object) -> tuple[wire.TensorSpec, ...] | None:
-    """Shapes with their dtypes; None for unknown."""
+    """Shapes with their dtypes; None if unknown."""
     shapes, kinds = _shapes(sizes), _texts(types) or ()
     if shapes is None or None in shapes:
         return None
@@ -300,4 +300,4 @@ _TYPES: Final = {
     "Char": "int8",
     "Bool": "bool",
 }
-"""torch's C++ names of dtypes, in the names that users write."""
+"""torch's C++ names of dtypes, mapped to the names that users write."""

@@ -1,7 +1,7 @@
 """Checks a pickle before it runs: it may only build plain values, within bounds.
 
-A memo index beyond the opcodes before it would allocate memory for all below it. Hashing a
-tuple that is shared or deeply nested takes for ever, or all of the stack.
+A memo index larger than the number of opcodes before it would allocate memory for all below it.
+Hashing a shared or deeply nested tuple takes forever, or all of the stack.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _SILENT: Final = frozenset({"PROTO", "FRAME", "STOP"})
 
 
 class UnsafePickle(ValueError):
-    """A pickle does something that no dump needs."""
+    """The pickle does something that no dump needs."""
 
 
 def check_pickle(data: bytes) -> None:
-    """Passes a pickle that only builds plain values.
+    """Accepts a pickle that only builds plain values.
 
     Raises:
         UnsafePickle: it does anything else, or too much.

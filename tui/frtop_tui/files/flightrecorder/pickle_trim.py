@@ -1,8 +1,8 @@
 """Cuts unneeded entries out of a long pickle that torch wrote: ten times faster to read.
 
-Torch writes the entries one after the other, each with the same keys in the same order, and
-each text once. So entries can be found without unpickling. The trimmed pickle is checked like
-any other. If a file is not as expected, all of it is read.
+torch writes the entries one after the other, each with the same keys in the same order, and each
+text once. So we can find entries without unpickling. We check the trimmed pickle like any other. If
+a file is not as expected, we read all of it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import Final
 
 SHORT: Final = 32 * 1024
-"""Bytes; a shorter pickle is read completely."""
+"""Bytes; we read a shorter pickle completely."""
 _MAX_FOUND: Final = 1024
-"""Groups, and unfinished entries; beyond that trimming does not pay."""
+"""Groups, and unfinished entries; beyond that, trimming does not pay."""
 _MAX_SEARCHED: Final = 16_384
-"""Entries to search, of all groups together."""
+"""Entries to search, all groups together."""
 _MAX_ENTRY: Final = 64 * 1024
 """Bytes of one entry."""
 _NUMBER: Final = rb"(?:K.|M..|J....)"
@@ -90,7 +90,7 @@ def _tail(data: bytes, between: bytes, start: int, keep: int) -> int:
 def _last(
     data: bytes, offsets: list[int], collective: bytes, between: bytes, budget: Iterator[int]
 ) -> int | None:
-    """The last of a group's entries that has the mark of a collective; or else the last."""
+    """The last of a group's entries that is marked as a collective; or else the last."""
     for at in reversed(offsets):
         end = data.find(between, at, at + _MAX_ENTRY)
         if next(budget, None) is None or (end < 0 and at + _MAX_ENTRY < len(data)):

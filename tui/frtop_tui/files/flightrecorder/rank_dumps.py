@@ -1,8 +1,8 @@
 """The dumps of one rank: which of them show its last state, and which an earlier one.
 
 A rank may have a recorder for each backend, and one state may be dumped twice (pickle and
-JSON). An older dump is an earlier snapshot of the rank: if nothing was issued and nothing
-completed in between, the rank does not move.
+JSON). An older dump is an earlier snapshot of the rank: if it issued and completed nothing in
+between, the rank does not move.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class RankDump:
 
 @dataclass(frozen=True, slots=True)
 class RankDumps:
-    """The dumps of one rank: of its last state, one for each recorder, and of an earlier one."""
+    """The dumps of one rank: of its last state, one per recorder, and of an earlier state."""
 
     last: tuple[RankDump, ...]
     before: tuple[RankDump, ...] = ()
-    undated: bool = False  # two dumps hold the same, and their files do not tell when
+    undated: bool = False  # two dumps are equal, and their files do not show when
 
 
 def op_ids(dump: Dump) -> frozenset[Hashable]:
-    """What only dumps of one process share: number and time of issue of an op."""
+    """What only dumps of one process share: number and issue time of an op."""
     return frozenset(
         (fields.record_id(entry), issued)
         for entry in (*dump.recent, *dump.last_entries.values())
@@ -45,7 +45,7 @@ def op_ids(dump: Dump) -> frozenset[Hashable]:
 
 
 def sort_dumps(dumps: Sequence[RankDump]) -> RankDumps:
-    """Sorts the dumps of one rank by age. Of those of the same state the fullest counts."""
+    """Sorts the dumps of one rank by age. Among those of the same state, the fullest counts."""
     recorders: dict[frozenset[str], list[RankDump]] = {}
     for one in dumps:
         entries = one.dump.last_entries.values()
@@ -67,7 +67,7 @@ def sort_dumps(dumps: Sequence[RankDump]) -> RankDumps:
 
 
 def status_of(dumps: Sequence[RankDump]) -> wire.RankStatus:
-    """How far a rank has come: the ops it has issued, and as steps those that completed."""
+    """How far a rank has come: the ops that it issued, and, as steps, those that completed."""
     issued = completed = 0
     for one in dumps:
         here, done = _counts(one.dump)
@@ -76,7 +76,7 @@ def status_of(dumps: Sequence[RankDump]) -> wire.RankStatus:
 
 
 def _counts(dump: Dump) -> tuple[int, int]:
-    """Issued and completed ops: by the status, which covers entries that were not dumped."""
+    """Issued and completed ops: from the status, which also covers entries not dumped."""
     if dump.status:
         counts = dump.status.values()
         return sum(issued for issued, _ in counts), sum(done for _, done in counts)

@@ -1,1 +1,1 @@
-"""Writers of judged frames in formats of other programs, and of people."""
+"""Writers of judged frames in formats for other programs and for people."""

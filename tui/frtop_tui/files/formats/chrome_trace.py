@@ -1,7 +1,7 @@
 """A trace in the Trace Event Format (JSON object), for Perfetto and chrome://tracing.
 
-A process per rank, a lane per group, arrows between the ranks of one collective. All times are
-on the operator's clock; how wrong they may be is in `otherData`.
+A process per rank, a lane per group, arrows between the ranks of one collective. All times are on
+the operator's clock; `otherData` gives their possible error.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ _MARK_LANES: Final = {
     "backward": (930, "phases (host)"),
     "optimizer": (930, "phases (host)"),
 }
-"""By kind: the lane, and its name. Marks of several threads may overlap: they get the next lane."""
+"""The lane and its name, by kind. Marks of several threads may overlap: they get the next lane."""
 _MOST_LANES: Final = 8
 _VERDICT_PROCESS: Final = 1
 _FIRST_RANK: Final = 10
-"""Process ids of ranks begin here: viewers take 0 for the idle process."""
+"""Process ids of ranks begin here, as viewers take 0 for the idle process."""
 _OUTSIDE: Final = "outside of groups"
 _END_WORDS: Final = {
     "exact": "exact",
-    "at most": "at most: it was found over then, and may have ended before",
+    "at most": "at most: frtop found it over then; it may have ended before",
     "failed": "failed",
     "pending": "pending: drawn up to the end of the trace",
-    "unknown": "not known: drawn as its beginning only",
+    "unknown": "unknown: only its beginning is drawn",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """An op in its lane, from `begin_ns` on; `took_ns` is what is drawn, known or not."""
+    """An op in its lane, from `begin_ns` on; `took_ns` is the drawn length, known or not."""
 
     one: RankOp
     lane: int
@@ -158,7 +158,7 @@ def _arguments(one: RankOp) -> Event:
 
 
 def _issuer_arguments(one: RankOp) -> Event:
-    """By which a reader counts ops by module; nothing where modules are not recorded."""
+    """Arguments for counting ops by module; empty if modules are not recorded."""
     op, issuer = one.op, one.op.issuer
     if issuer is None:
         return {}
@@ -174,7 +174,7 @@ def _issuer_arguments(one: RankOp) -> Event:
 
 
 def _marks(frame: Frame, view: JudgedRank, base: int, end_ns: int) -> Iterator[Event]:
-    """What the rank did beside ops, and the end of its process."""
+    """What the rank did besides ops, and the end of its process."""
     process, shift = _process(view.rank), unix_offset_ns(frame, view)
     known = view.snapshot.marks if view.snapshot is not None else ()
     marks = [*_steps(known), *known, *_of_status(view.status, known)]
@@ -204,7 +204,7 @@ def _marks(frame: Frame, view: JudgedRank, base: int, end_ns: int) -> Iterator[E
 
 
 def _steps(marks: Iterable[wire.Mark]) -> Iterator[wire.Mark]:
-    """Steps as marks that start where the step before ended."""
+    """Steps as marks that start where the previous step ended."""
     before: wire.Mark | None = None
     for mark in marks:
         if mark.kind == "step":
@@ -214,7 +214,7 @@ def _steps(marks: Iterable[wire.Mark]) -> Iterator[wire.Mark]:
 
 
 def _of_status(status: wire.RankStatus | None, known: Iterable[wire.Mark]) -> Iterator[wire.Mark]:
-    """The last step and fetch, of a rank whose marks are not known."""
+    """The last step and fetch of a rank whose marks are unknown."""
     kinds = {mark.kind for mark in known}
     if status is not None and status.step_ns and "step" not in kinds:
         yield wire.Mark("step", status.step_ns, status.step_ns, status.step)
@@ -255,7 +255,7 @@ def _instant(name: str, process: int, at_us: float, scope: str = "p") -> Event:
 
 
 def _verdicts(frame: Frame, base: int) -> Iterator[Event]:
-    """The verdicts above all ranks, from when they hold up to the end."""
+    """The verdicts above all ranks, from when they began to the end."""
     yield _named("process_name", _VERDICT_PROCESS, printable(f"frtop: {frame.health}"))
     yield _named("process_sort_index", _VERDICT_PROCESS, 0)
     for lane, verdict in enumerate(frame.verdicts, 1):
@@ -281,7 +281,7 @@ def _verdicts(frame: Frame, base: int) -> Iterator[Event]:
 def _arrows(placed: Mapping[int, tuple[list[_Slice], object]], base: int) -> Iterator[Event]:
     """Arrows through all ranks of one collective, in the order in which they entered it.
 
-    Only where numbers can be compared: of groups that were counted from their creation.
+    Only for groups whose numbers can be compared: those counted from their creation.
     """
     entered: dict[tuple[Identifier, int], list[tuple[int, _Slice]]] = defaultdict(list)
     for rank, (slices, _) in placed.items():
@@ -329,7 +329,7 @@ def _about(frame: Frame, base: int) -> Event:
 
 
 def _lane_name(one: RankOp) -> str:
-    """The group's name, or what else the op belongs to."""
+    """The group's name, or whatever else the op belongs to."""
     if one.group is None:
         return _OUTSIDE
     label = group_label(one.group.name, one.group.description)
@@ -337,12 +337,12 @@ def _lane_name(one: RankOp) -> str:
 
 
 def _slices_of(ops: Iterable[RankOp], end_ns: int) -> tuple[list[_Slice], Sequence[str]]:
-    """The slices of one rank, and the names of its lanes: in a lane slices may not overlap.
+    """The slices of one rank, and the names of its lanes: slices in a lane may not overlap.
 
     Slices of pending ops end at `end_ns`.
     """
     lanes: list[str] = []
-    free_at: list[int] = []  # by lane, when its last slice ends
+    free_at: list[int] = []  # when the last slice of each lane ends
     by_group: dict[object, list[int]] = {}
     slices = []
     for one in ops:
@@ -362,7 +362,7 @@ def _slices_of(ops: Iterable[RankOp], end_ns: int) -> tuple[list[_Slice], Sequen
 
 
 def _drawn_ns(one: RankOp, end_ns: int) -> int:
-    """How long the slice is; of an op whose end nobody saw, it shows the beginning only."""
+    """The length of the slice; if nobody saw the op's end, it shows only the beginning."""
     if one.end == "pending":
         return max(1000, end_ns - one.begin_ns)
     return max(1000, one.end_ns - one.begin_ns) if one.end_ns else 1000

@@ -1,13 +1,13 @@
 """Flight Recorder dumps of a frame, one per rank, which torch's own analyzer reads.
 
-The analyzer concludes from a missing op that the rank has not entered it. So this writes the ops of
-each group from the last gap in any rank's record on, and no op of an unknown kind. It leaves out
+If an op is missing, the analyzer concludes that the rank has not entered it. So this writes the ops
+of each group from the last gap in any rank's record on, and no op of an unknown kind. It leaves out
 sends and receives: the analyzer compares them with all members of their group.
 """
 
 from __future__ import annotations
 
-import pickle  # writes values of built-in types; nothing is read by it
+import pickle  # writes values of built-in types, reads nothing
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -21,7 +21,7 @@ from frtop_tui.job.units import counted
 
 VERSION: Final = "2.9"
 PREFIX: Final = "nccl_trace_rank_"
-"""torch's own beginning of the names, whatever the backend."""
+"""The names begin like torch's own, whatever the backend."""
 NOTES: Final = "README.txt"
 _KINDS: Final = {
     "all_gather_into_tensor": "_all_gather_base",
@@ -36,7 +36,7 @@ _KNOWN: Final = frozenset({
     "all_to_all", "barrier", "_all_gather_base", "_reduce_scatter_base", "allreduce_coalesced",
     "ALLGATHER_coalesced", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced",
 })  # fmt: skip
-"""Kinds that the analyzer takes; any other ends it."""
+"""Kinds that the analyzer accepts; it exits on any other."""
 _BACKENDS: Final = ("nccl", "gloo", "xccl", "rccl", "hccl")
 _DTYPES: Final = {
     "float32": "Float",
@@ -55,7 +55,7 @@ _Place = tuple[Identifier, int]
 
 
 def flight_dumps(frame: Frame) -> dict[str, bytes]:
-    """By name of the file, its content."""
+    """The content of each file by its name."""
     ops = {rank: _collectives(rank_ops(frame, view)) for rank, view in frame.ranks.items()}
     written = {r for r, view in frame.ranks.items() if view.groups and view.evidence.has_numbers}
     first, left_out = _comparable(frame, ops)
@@ -95,14 +95,14 @@ def _kind(one: RankOp) -> str:
 def _comparable(
     frame: Frame, ops: Mapping[int, list[RankOp]]
 ) -> tuple[Mapping[Identifier, int], set[_Place]]:
-    """By group, the first op after which no rank has a gap; and ops to leave out."""
+    """The first op of each group after which no rank has a gap; and the ops to leave out."""
     first: dict[Identifier, int] = defaultdict(int)
     left_out: set[_Place] = set()
     for rank, mine in ops.items():
         numbers: dict[Identifier, set[int]] = defaultdict(set)
         for one in mine:
             group, number = _place(one)
-            # Several ops with one number were coalesced: which is which is not known.
+            # Several ops with one number were coalesced: nobody knows which is which.
             if _kind(one) not in _KNOWN or number in numbers[group] or number <= 0:
                 left_out.add((group, number))
             numbers[group].add(number)
@@ -117,7 +117,7 @@ def _comparable(
 def _issued(
     frame: Frame, rank: int, numbers: Mapping[Identifier, set[int]]
 ) -> dict[Identifier, int]:
-    """By group, the number of the last op that a rank is known to have issued."""
+    """The number of the last op in each group that a rank is known to have issued."""
     found = {group: max(known, default=0) for group, known in numbers.items()}
     view = frame.ranks[rank]
     for number, progress in view.group_progress.items():
@@ -129,7 +129,7 @@ def _issued(
 
 
 def _with_sizes(ops: Mapping[int, list[RankOp]]) -> set[_Place]:
-    """Ops whose sizes every rank knows: the analyzer may compare only these by size."""
+    """Ops whose sizes every rank knows: the analyzer may compare only their sizes."""
     known: set[_Place] = set()
     unknown: set[_Place] = set()
     for mine in ops.values():
@@ -200,7 +200,7 @@ def _entries(mine: Iterable[RankOp], sized: set[_Place]) -> Iterator[dict[str, A
 
 
 def _state(one: RankOp) -> str:
-    """As torch calls it. What is not known to be complete is scheduled, as on gloo."""
+    """The state as torch calls it. An op not known to be complete is scheduled, as on gloo."""
     if one.end == "pending":
         return "started" if one.op.started_ns else "scheduled"
     # If nobody saw the end, a dump at least says that the op is over.
@@ -261,13 +261,11 @@ def _notes(frame: Frame, written: set[int], left_out: int) -> str:
     missing += [rank for rank in frame.ranks if rank not in written and rank not in missing]
     lines = [
         "Written by frtop in the format of torch's Flight Recorder: torchfrtrace FOLDER",
-        "Times are those of one clock; record_id counts the entries of each file.",
+        "All times are on one clock; record_id counts the entries of each file.",
         "Left out: sends and receives, and ops that not every rank's record still has.",
     ]
     if left_out:
-        lines.append(
-            f"Left out: {counted(left_out, 'op')} of a kind that is not known, or coalesced."
-        )
+        lines.append(f"Left out: {counted(left_out, 'op')} of unknown kind, or coalesced.")
     if missing:
-        lines.append(f"No file of {folded(missing)}: add --allow-incomplete-ranks.")
+        lines.append(f"No file for {folded(missing)}: add --allow-incomplete-ranks.")
     return "\n".join([*lines, ""])

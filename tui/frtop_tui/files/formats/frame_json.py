@@ -1,7 +1,7 @@
-"""The complete judged frame as JSON, with every field by its name; and the schema of that.
+"""The complete judged frame as JSON, with every field by name; and its schema.
 
-On the wire and in captures structs are arrays. Here each has a twin with the same fields that is
-an object. Fields that equal their default are left out: the schema has the defaults.
+On the wire and in captures, structs are arrays. Here each has a twin that is an object with the
+same fields. Fields equal to their default are left out: the schema has the defaults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec import NODEFAULT, Struct
 from frtop_tui.diagnosis.model import Frame
 
 SCHEMA: Final = "frtop-frame-1"
-"""Changes when a field changes its meaning or its type; new fields do not change it."""
+"""Changes when a field's meaning or type changes; new fields do not change it."""
 
 
 class FrameExport(Struct, frozen=True):
@@ -48,7 +48,7 @@ def frame_schema() -> dict[str, Any]:
 
 @cache
 def _twin(kind: type[Struct]) -> type[Struct]:
-    """The same struct as an object by names, with twins of the structs in it."""
+    """The same struct as an object with named fields, with twins of the structs in it."""
     hints = typing.get_type_hints(kind)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for one in msgspec.structs.fields(kind):

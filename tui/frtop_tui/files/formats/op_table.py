@@ -16,13 +16,13 @@ from frtop_tui.job.naming import group_label, printable
 COLUMNS: Final = {
     "rank": "global rank",
     "host": "",
-    "pid": "empty where a dump does not tell it",
+    "pid": "empty if a dump does not say",
     "group": "name or description of the process group; empty: no group",
     "group_ranks": "its members, folded: 0-3,8",
-    "group_epoch": "counts groups with one name and the same members",
-    "number": "among the collectives of the group; of sends and receives, of calls outside of"
+    "group_epoch": "counts groups with the same name and members",
+    "number": "among the group's collectives; for sends, receives and calls outside of"
     " groups: the rank's own count",
-    "number_exact": "1: counted from the group's creation, so ranks can be compared by it",
+    "number_exact": "1: counted from the group's creation, so comparable between ranks",
     "p2p": "1: a send or receive",
     "kind": "",
     "reduce_op": "",
@@ -31,12 +31,12 @@ COLUMNS: Final = {
     "tag": "",
     "inputs": "dtype[shape]xCOUNT, separated by blanks; empty: unknown",
     "outputs": "the same",
-    "issued_unix_ns": "by the operator's clock; hosts' clocks are aligned by their measured offset",
-    "issued_dated": "0: it was issued at that time or before",
-    "end_unix_ns": "empty: pending, or not known",
-    "end": "exact; at most: found over then, and may have ended before; failed; pending; unknown",
-    "took_ns": "end minus issue; an upper bound where end is `at most`",
-    "timeout_ms": "its own; 0: that of its group",
+    "issued_unix_ns": "on the operator's clock; hosts' clocks are aligned by their measured offset",
+    "issued_dated": "0: the rank issued it at that time or before",
+    "end_unix_ns": "empty: pending, or unknown",
+    "end": "exact; at most: found over then, may have ended before; failed; pending; unknown",
+    "took_ns": "end minus issue; an upper bound if the end is `at most`",
+    "timeout_ms": "its own timeout; 0: that of its group",
     "file": "of the line that issued it",
     "line": "",
     "function": "",
@@ -44,12 +44,12 @@ COLUMNS: Final = {
     "sequence": "of the rank, over all groups",
     "phase": "forward, backward, optimizer, recompute (forward again, inside a backward), outside;"
     " empty: not recorded",
-    "module": "that issued it, or for which it is: class of the outermost one, and the path below",
+    "module": "that issued it, or that it is for: class of the outermost one, and the path below",
     "module_part": "a bucket of DDP, a compiled graph",
 }
-"""The columns in their order, and what they mean."""
+"""The columns in order, and what they mean."""
 _FORMULA: Final = ("=", "+", "-", "@")
-"""What begins a formula in spreadsheets: such a text gets an apostrophe before it."""
+"""What starts a formula in spreadsheets: such texts get an apostrophe in front."""
 
 
 def op_table(frame: Frame) -> bytes:
@@ -59,7 +59,7 @@ def op_table(frame: Frame) -> bytes:
 
 
 def csv_of(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> bytes:
-    """A file of CSV, in UTF-8, lines ended by LF."""
+    """A CSV file in UTF-8, with LF line ends."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

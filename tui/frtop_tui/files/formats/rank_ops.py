@@ -1,6 +1,6 @@
-"""All ops that a frame knows of a rank, on one clock, with what is known of their ends.
+"""All ops that a frame knows of a rank, on one clock, with what is known about their ends.
 
-Times are those of the operator's wall clock: a host's own times plus its measured offset.
+Times are on the operator's wall clock: a host's own times plus its measured offset.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from frtop_tui.job.model import Rank
 
 OpEnd = Literal[
     "exact",
-    "at most",  # found over at that time: it may have ended before
+    "at most",  # found over at that time; it may have ended before
     "failed",
     "pending",
-    "unknown",  # it is over, or frtop cannot see when
+    "unknown",  # it is over, but frtop cannot see since when
 ]
 _Key = tuple[int, int, bool, int]
 
 
 @dataclass(frozen=True, slots=True)
 class RankOp:
-    """One op of one rank. `begin_ns` and `end_ns` are Unix times; `end_ns` 0: not known.
+    """One op of one rank.
 
-    Where it is not `op.dated`, it had begun by `begin_ns`, or before.
+    `begin_ns` and `end_ns` are Unix times; `end_ns` is 0 if unknown. Unless `op.dated`, it began at
+    `begin_ns` or before.
     """
 
     view: JudgedRank
@@ -43,12 +44,12 @@ class RankOp:
 
 
 def unix_offset_ns(frame: Frame, view: JudgedRank) -> int:
-    """Added to a time of the rank's host this gives Unix time, by the operator's clock."""
+    """A time of the rank's host plus this is Unix time on the operator's clock."""
     return view.clock_ns - frame.now_ns + frame.wall_ns
 
 
 def rank_ops(frame: Frame, view: JudgedRank) -> Iterator[RankOp]:
-    """The ops of one rank, by the time at which they were issued."""
+    """The ops of one rank, in the order of issue."""
     shift = unix_offset_ns(frame, view)
     waits = {_key(view, op) for op in view.pending}
     if view.blocked_on is not None:
@@ -67,14 +68,14 @@ def rank_ops(frame: Frame, view: JudgedRank) -> Iterator[RankOp]:
 
 
 def _key(view: Rank, op: wire.Op) -> _Key:
-    """What is the same for one op. Sources that are read from outside count by themselves."""
+    """What identifies one op across sources. Sources read from outside have their own counters."""
     numbered = op.number > 0 and not (op.p2p or op.pseudo)
     sequence = 0 if numbered and not view.evidence.has_one_naming else op.sequence
     return (op.group, op.number, op.p2p, sequence)
 
 
 def known_ops(view: Rank) -> list[wire.Op]:
-    """Every op that any source knows, from the source that knows most about it, by its time."""
+    """Every op that any source knows, from the source that knows most about it, by time."""
     known: dict[_Key, wire.Op] = {}
     lasts = [one.last for one in view.group_progress.values() if one.last is not None]
     looked = view.snapshot.ops if view.snapshot is not None else ()
@@ -99,7 +100,7 @@ def _end(view: JudgedRank, op: wire.Op, *, in_question: bool) -> OpEnd:
     if op.done_ns > 0:
         if not (op.tracked and op.timed):
             return "unknown"
-        # What is read from outside, or by torch's own watchdog, is found over some time later.
+        # Readers from outside, and torch's own watchdog, notice the end some time later.
         found = op.late or is_dumped(view) or not view.identity.prepared
         return "at most" if found else "exact"
     if in_question:
@@ -108,5 +109,5 @@ def _end(view: JudgedRank, op: wire.Op, *, in_question: bool) -> OpEnd:
 
 
 def is_dumped(view: JudgedRank) -> bool:
-    """Whether the ops are those of a dump: it lists what is unfinished, so the others are over."""
+    """Whether the ops come from a dump: it lists unfinished ops, so all others are over."""
     return not view.evidence.has_process

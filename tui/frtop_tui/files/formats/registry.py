@@ -1,6 +1,6 @@
 """The formats in which a job can be exported: a new one is a line here and its writer.
 
-Writers are loaded when they write: the command line and the screens need the names only.
+Writers are imported when they write: the command line and the screens need only the names.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Format:
     """One format.
 
     Attributes:
-        summary: what it is for.
+        summary: its purpose.
         suffix: end of default names.
         writer: module beside this one, and the function in it that takes a frame.
-        is_folder: each rank gets a file of its own; otherwise standard output can take it.
+        is_folder: each rank gets its own file; otherwise it can go to standard output.
     """
 
     summary: str
@@ -37,7 +37,7 @@ class Format:
         """Returns the whole content.
 
         Raises:
-            NotWritten: The frame lacks what this format shows, such as stacks.
+            NotWritten: the frame lacks what this format shows, such as stacks.
         """
         module, function = self.writer
         content: Content = getattr(import_module(f"{__package__}.{module}"), function)(frame)
@@ -80,4 +80,4 @@ FORMATS: Final[Mapping[str, Format]] = {
         is_folder=True,
     ),
 }
-"""By name, in the order in which they are offered."""
+"""By name, in the order of the list."""

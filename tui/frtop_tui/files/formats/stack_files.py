@@ -22,7 +22,7 @@ _NEXT: Final = "take them first: `frtop capture`, or `b` on the screen; docs/unp
 
 
 def speedscope(frame: Frame) -> bytes:
-    """Profiles for speedscope: all ranks together, each stack weighted by its ranks; then each."""
+    """Profiles for speedscope: all ranks together, stacks weighted by ranks; then each rank."""
     names: dict[tuple[str, str, int], int] = {}
     frames: list[dict[str, Any]] = []
 
@@ -69,7 +69,7 @@ def _profile(name: str, samples: list[list[int]], weights: list[int]) -> dict[st
 
 
 def collapsed(frame: Frame) -> bytes:
-    """One line per distinct stack of main threads, outermost frame first, with its ranks' count."""
+    """One line per distinct main-thread stack, outermost frame first, with its count of ranks."""
     counts: dict[str, int] = {}
     for view in _with_stacks(frame):
         line = ";".join(_folded_frame(one) for one in reversed(_main(view)))
@@ -79,12 +79,12 @@ def collapsed(frame: Frame) -> bytes:
 
 
 def _folded_frame(one: wire.TraceFrame) -> str:
-    """A frame as flamegraph.pl takes it: the last blank of a line is before the count."""
+    """A frame as flamegraph.pl expects it: the last blank of a line precedes the count."""
     return printable(f"{one.function} ({frame_line(one)})").replace(";", ":")
 
 
 def pyspy_dumps(frame: Frame) -> dict[str, bytes]:
-    """By name of the file, a rank's threads as `py-spy dump --json` writes them."""
+    """Each rank's threads as `py-spy dump --json` writes them, by file name."""
     files = {}
     for view in _with_stacks(frame):
         pid = view.identity.pid

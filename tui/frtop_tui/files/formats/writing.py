@@ -30,7 +30,7 @@ def write_collected(
     name: str,
     redact: bool = False,
 ) -> int:
-    """Writes what was collected of a live job; as `capture.write`, in the format `name`.
+    """Writes what was collected from a live job, like `capture.write`, in the format `name`.
 
     Raises:
         FileExistsError: the file exists, and `over` is false.
@@ -43,10 +43,10 @@ def write_collected(
 def write_export(path: Path, frame: Frame, name: str, *, over: bool, redact: bool = False) -> int:
     """Writes a frame in the format `name`, and returns the size in bytes.
 
-    Some formats make `path` a folder, which must not exist or be empty.
+    Some formats write a folder `path`, which must be empty or not exist yet.
 
     Raises:
-        FileExistsError: it exists, and `over` is false; or it is a folder with files in it.
+        FileExistsError: it exists and `over` is false, or it is a folder that contains files.
         NotWritten: it cannot be written.
     """
     content = encoded(frame, name, redact=redact)
@@ -64,10 +64,10 @@ def write_export(path: Path, frame: Frame, name: str, *, over: bool, redact: boo
 
 
 def encoded(frame: Frame, name: str, *, redact: bool = False) -> Content:
-    """The content in the format `name`, with `redact` without names and data.
+    """The content in the format `name`; `redact` replaces names and data.
 
     Raises:
-        NotWritten: the frame cannot be written so: it has no stacks, or impossible times.
+        NotWritten: the format does not fit: the frame has no stacks, or impossible times.
     """
     try:
         return FORMATS[name].encode(for_others(frame, capture.author()) if redact else frame)
@@ -77,10 +77,10 @@ def encoded(frame: Frame, name: str, *, redact: bool = False) -> Content:
 
 
 def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Writes a folder that others see with all its files, or not at all.
+    """Writes a folder that appears with all its files, or not at all.
 
     Raises:
-        FileExistsError: there is a file, or a folder with something in it.
+        FileExistsError: there is a file, or a folder that is not empty.
         OSError: it cannot be written.
     """
     draft = atomic_file.draft_path(path)
