@@ -82,7 +82,7 @@ def test_a_reason_says_what_is_missing() -> None:
     assert unknown.why == "not recorded after"
     assert "no line" in one_check(run_of(), run_of(), "transfer=5%").why
     spread = one_check(run_of(), run_of(105, seed=2), "step=5%")
-    assert spread.why == "the spread is larger than the difference to the limit"
+    assert spread.why == "the spread is larger than the difference from the limit"
     assert spread.growth is not None
     assert spread.growth[0] < 0.05 < spread.growth[1]
 

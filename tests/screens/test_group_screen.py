@@ -221,9 +221,9 @@ async def test_without_steps_the_lens_says_how_to_have_them() -> None:
     frame = replace(scenes.hung(), statistics=JobStatistics(0, 1, 0))
     async with driven(frame, size=(100, 30)) as app:
         await app.press("L", "L")
-        await app.sees("nobody records steps: call frtop_probe.step() once in each")
+        await app.sees("no steps are recorded: call frtop_probe.step() once in each")
         await app.press("L")
-        await app.sees("nobody records steps: call frtop_probe.step() once in each")
+        await app.sees("no steps are recorded: call frtop_probe.step() once in each")
 
 
 async def test_settings_that_differ_are_listed_by_value_with_their_ranks() -> None:

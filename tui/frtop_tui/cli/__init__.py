@@ -30,7 +30,7 @@ def _run(words: Sequence[str]) -> int:
         options = parse(words)
         status: int = options.run(options)
     except FrtopError as error:
-        # Not needed by `frtop run`, which stands before every start of a job.
+        # Not needed by `frtop run`, which precedes every start of a job.
         from frtop_tui.job.naming import printable  # noqa: PLC0415
 
         message = "\n".join(map(printable, str(error).split("\n")))

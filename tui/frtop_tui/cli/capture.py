@@ -37,7 +37,7 @@ def capture(
     redact: bool = False,
     folder: Path | None = None,
 ) -> int:
-    """Collects while the verdict settles, writes the capture, prints its path and the verdict.
+    """Collects while the verdict settles, writes the capture, and prints its path and the verdict.
 
     After one interrupt it writes what has arrived.
 

@@ -83,7 +83,7 @@ def _run_scripted(options: argparse.Namespace) -> int:
 
 
 def _end_with_the_job() -> None:
-    """Makes signals interrupt, so that the job is ended, too."""
+    """Makes signals interrupt us, so that we also end the job."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
 
@@ -114,7 +114,7 @@ def _scripted_headless(job: ScriptedJob, source: LiveSource) -> int:
         time.sleep(0.1)
     print("\n".join(text(frame)), flush=True)
     named = {rank for verdict in frame.verdicts for rank in verdict.culprits}
-    if script.fault == "mismatch":  # its sides are parties; here one rank is alone
+    if script.fault == "mismatch":  # its sides are groups of ranks; here one rank is alone
         named |= {side[0] for one in frame.verdicts for side in one.parties if len(side) == 1}
     right = named == ({script.culprit} if verdicts_wanted else set())
     return _say(right, f"rank {script.culprit}")

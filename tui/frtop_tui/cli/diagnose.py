@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _before(frame: Frame) -> list[str]:
-    """What features know of the culprits of a live job, such as earlier verdicts."""
+    """What features know about the culprits of a live job, such as earlier verdicts."""
     if frame.recorded is not None or not frame.verdicts:
         return []
     return [line for notes in contributions("notes", "NOTES") for line in notes(frame)]

@@ -1,4 +1,4 @@
-"""`frtop export`: what is known of a job, in a file for people or other programs."""
+"""`frtop export`: what is known about a job, in a file for people or other programs."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _export_live(options: argparse.Namespace, name: str, path: Path | None) -> i
 
 
 def _print_bytes(content: bytes, frame: Frame) -> int:
-    """Writes only the content to standard output, and to standard error what is missing."""
+    """Writes only the content to standard output, and what is missing to standard error."""
     if not frame.coverage.complete:
         print(coverage_text(frame.coverage), file=sys.stderr)
     if sys.stdout.isatty():

@@ -23,7 +23,7 @@ def add_files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None
 
 
 def open_files(options: argparse.Namespace, *, explain: bool = False) -> Frame:
-    """The job in the files that were named; `explain`: with the way to its verdict.
+    """The job in the named files; `explain`: with the way to its verdict.
 
     Raises:
         UsageError: hosts are named as well.

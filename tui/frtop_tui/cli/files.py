@@ -33,7 +33,7 @@ def require_writable(path: Path) -> None:
 
 
 def say_written(path: Path | str, size: int, missing: str, frame: Frame) -> None:
-    """Prints the path and size of a file, what is missing in it, and whose data it lacks."""
+    """Prints the path and size of a file, what it lacks, and whose data it lacks."""
     print(f"{path}  {byte_size(size)}")
     if missing:
         print(f"missing: {printable(missing)}")

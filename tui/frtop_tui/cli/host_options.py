@@ -72,7 +72,7 @@ def add_theme(verb: argparse.ArgumentParser) -> None:
 
 
 def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
-    """Checks the options, and means this host if neither agents nor shells are named."""
+    """Checks the options; if neither agents nor shells are named, this host is meant."""
     options.user = options.user or ""
     for name in ("connect", "ssh"):
         misplaced = [spec for spec in getattr(options, name, None) or () if spec in verbs]

@@ -81,7 +81,7 @@ def _show(pair: KeyPair) -> None:
 def _make() -> None:
     try:
         pair = keys.load(create=False)
-        print(f"there is a key already; it is unchanged\n  {pair.shown}\n  {pair.path}")
+        print(f"you already have a key; it is unchanged\n  {pair.shown}\n  {pair.path}")
     except keys.NoKey:
         pair = keys.load(create=True)
         print(f"made a key\n  {pair.shown}\n  {pair.path}")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SEARCH_S: Final = 5.0
 """How long a named job may take to appear: agents search for uninstrumented jobs only once somebody
-looks, and then read each rank."""
+looks, and then they read each rank."""
 APPEAR_S: Final = 5.0
 """How long a named rank may take to report."""
 REACH_S: Final = 45.0
@@ -80,7 +80,7 @@ def connect(options: argparse.Namespace) -> LiveSource:
 
 @contextmanager
 def connected(options: argparse.Namespace, *, judges: bool = False) -> Iterator[LiveSource]:
-    """The same source, closed at the end; `judges`: with the statistics that verdicts need."""
+    """The source of `connect`, closed at the end; `judges`: with the statistics for verdicts."""
     source = connect(options)
     try:
         if judges:
@@ -117,7 +117,7 @@ def uid_of(user: str) -> int | None:
 
 
 def require_own(pid: int, whose: str = "") -> None:
-    """Raises `NotOurs` if a process of this host is not of user `whose`, or of us without one."""
+    """Raises `NotOurs` unless a process of this host belongs to user `whose`, or else to us."""
     from frtop_probe.unprepared.discovery import facts  # noqa: PLC0415 - as in `connect`
     from frtop_probe.unprepared.discovery.proc_reader import only_uid  # noqa: PLC0415
 

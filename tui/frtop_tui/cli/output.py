@@ -1,7 +1,7 @@
 """Standard output and standard error for commands, which print without checks of their own.
 
 * A full disk, a reader that has left, a terminal that is gone: `print` fails, or the flush at the
-  end. Python would try again at exit, and print a traceback.
+end. Python would retry at exit, and print a traceback.
 * An encoding that lacks letters of a job's name: these are escaped, as in JSON.
 * A terminal: no text, wherever it is from, can control it.
 """

@@ -158,7 +158,7 @@ class Child:
             if pid == self.pid:
                 self._stop_with_child()
             elif self._mirror is not None and pid == self._mirror.pid and not stopped:
-                self._mirror = None  # it was killed; its pid may soon be another process's
+                self._mirror = None  # it was killed; its pid may soon belong to another process
 
     def _child_received(self, info: signal.struct_siginfo) -> bool:
         """Whether the child received the signal, too, from the terminal or with the group."""
@@ -179,7 +179,7 @@ class Child:
     def _stop_with_child(self) -> None:
         """Stops this process after the child, so that the shell gets the terminal back.
 
-        Without job control the kernel ignores this, since no one could wake us.
+        Without job control, the kernel ignores this, since nobody could wake us.
         """
         time.sleep(_STILL_STOPPED_S)
         child = pid_stat.read(f"/proc/{self.pid}")

@@ -229,7 +229,7 @@ class CoreSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
 TABLES: Final[dict[str, type[Struct]]] = {
     name: kind for tables in contributions("settings", "TABLES") for name, kind in tables.items()
 }
-"""By name the tables of features, such as `[watch]`."""
+"""The tables of features by name, such as `[watch]`."""
 _FILE: Final[type[CoreSettings]] = msgspec.defstruct(
     "ConfigFile",
     [(name, kind, kind()) for name, kind in TABLES.items()],
@@ -247,7 +247,7 @@ def config_path(environment: Mapping[str, str]) -> Path | None:
     if named:
         return Path(named).expanduser()
     folder = environment.get("XDG_CONFIG_HOME")
-    if not folder or not folder.startswith("/"):  # relative ones are to be ignored
+    if not folder or not folder.startswith("/"):  # the standard says to ignore relative ones
         home = environment.get("HOME")
         if not home:
             return None

@@ -50,11 +50,11 @@ def _require_consent_possible(options: argparse.Namespace, wanted: Sequence[int]
     """Raises `UsageError` if no rank is named, or nobody can be asked to agree."""
     if not wanted:
         raise UsageError(
-            "--native makes ranks stand still, and none is named", "name them: --native --rank 3"
+            "--native makes ranks stand still, but none is named", "name them: --native --rank 3"
         )
     if not options.yes and not can_ask():
         raise UsageError(
-            "--native makes ranks stand still, and there is no terminal to ask on",
+            "--native makes ranks stand still, but there is no terminal to ask on",
             "add --yes to accept that",
         )
 
@@ -94,7 +94,9 @@ def _print_native(source: Source, wanted: Sequence[int], options: argparse.Names
     found = [await_rank(source, rank) for rank in wanted]
     show_progress("")
     if refusal := source.frame().read_only:
-        raise FrtopError(f"no rank may be made to stand still: {refusal}", "start it without that")
+        raise FrtopError(
+            f"no rank may be stopped for native stacks: {refusal}", "start it without that"
+        )
     for rank in found:
         print(printable(cost(rank)), file=sys.stderr)
     if not options.yes and not agrees("Go on?"):

@@ -1,1 +1,1 @@
-"""The demo's job: torchrun, a training script that knows nothing of frtop, and a fault."""
+"""The demo's job: torchrun, a training script that knows nothing about frtop, and a fault."""

@@ -1,6 +1,6 @@
 """The demo's faults, and the right verdict on each.
 
-The right verdict is compared with the actual one afterwards; the diagnosis never sees it.
+The demo compares the right verdict with the actual one afterwards; the diagnosis never sees it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CULPRIT: Final = 2
 class Fault:
     """A fault. `kind`, `causes` and `progress` are those of the right verdict.
 
-    With `open_unprepared` nobody can be blamed without a recorder: the verdict is undecided.
+    With `open_unprepared`, no rank can be blamed without a recorder: the verdict is undecided.
     """
 
     name: str

@@ -25,7 +25,7 @@ from frtop_tui.errors import DemoFailed, Missing
 from frtop_tui.prepare import prepare
 
 if TYPE_CHECKING:
-    import psutil  # installed with the demo only, as torch
+    import psutil  # like torch, installed only with the demo
 
 SCRIPT: Final = Path(__file__).with_name("train.py")
 SHARDS: Final = 160
@@ -44,7 +44,7 @@ class DemoJob:
     def __init__(self, fault: Fault, *, prepared: bool = True) -> None:
         """Creates the folders; `start` starts the job.
 
-        Unless it is `prepared`, it has no recorder: nothing in it knows of frtop.
+        Unless it is `prepared`, it has no recorder: nothing in it knows about frtop.
 
         Raises:
             Missing: torch or psutil is not installed.
@@ -73,7 +73,7 @@ class DemoJob:
             "FRTOP_KEY_FILE": str(self.folder / "key"),
             "FRTOP_BIND": "127.0.0.1",
             "FRTOP_AGENT_WITH": str(os.getpid()),
-            "FRTOP_BOXES": "0",  # it ends badly by intent
+            "FRTOP_BOXES": "0",  # it ends badly on purpose
         }
 
     def start(self) -> None:
@@ -103,7 +103,7 @@ class DemoJob:
             )  # fmt: skip
 
     def _job_environment(self) -> dict[str, str]:
-        """The job's variables: without the recorder none of frtop's."""
+        """The job's variables; without the recorder, none of frtop's."""
         temporary = {"OMP_NUM_THREADS": "1", "TMPDIR": str(self._temporary)}
         if self.prepared:
             return prepare({**os.environ, **self.environment(), **temporary})
@@ -115,7 +115,7 @@ class DemoJob:
         return self.folder / "tmp"
 
     def _make_pipe(self, path: Path) -> None:
-        """Creates a named pipe that nothing writes to: a read of it blocks forever."""
+        """Creates a named pipe that nothing writes to: reading from it blocks forever."""
         path.unlink(missing_ok=True)
         os.mkfifo(path)
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -197,7 +197,7 @@ class DemoJob:
 
 
 def _adopt_orphans(adopt: bool) -> None:
-    """Orphans of the launcher become our children, so that we can end them."""
+    """Makes the launcher's orphans our children, so that we can end them."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 

@@ -1,6 +1,6 @@
 """An ordinary DDP training script, with an option to make one rank fail.
 
-It knows nothing of frtop. torchrun starts it; a DataLoader reads shards from a folder.
+It knows nothing about frtop. torchrun starts it; a DataLoader reads shards from a folder.
 """
 
 import argparse

@@ -285,7 +285,7 @@ def nothing_to_show(
     if isinstance(wanted, RankPid) and not jobs and any(host.reported_ns for host in hosts):
         return Problem(
             f"no rank has pid {wanted.pid}: no job was found on this host",
-            "`frtop jobs` lists what is found, and what is in the way",
+            "`frtop jobs` lists what frtop found, and what hides jobs",
         )
     if wanted is not None and jobs:
         there = [job_place(one.job, ended=not one.lives) for one in jobs]

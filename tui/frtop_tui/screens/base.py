@@ -35,7 +35,7 @@ STACKS: Final = Binding(
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What the user has set."""
+    """The user's settings."""
 
     window_s: float = 60.0
     """The window of statistics; 0: as far as rings reach."""
@@ -75,7 +75,7 @@ class FrameScreen(Screen[None]):
         self.frame: Frame | None = None
         self.badge = ""
         self.news: Mapping[str, Any] = {}
-        """Results of orders, by feature."""
+        """The results of orders, by feature."""
         self.preferences = DEFAULTS
         self.past = ""
         """How far back the frame is; "" if it is live."""
@@ -275,7 +275,7 @@ class OneRankScreen(FrameScreen):
         return super().why_unavailable(action)
 
     def action_neighbour(self, by: int) -> None:
-        """Goes to the next or previous rank; the last rank is followed by the first."""
+        """Goes to the next or previous rank; the first follows the last."""
         if self.frame is None or not self.check_available("neighbour"):
             return
         ranks = sorted(self.frame.ranks)

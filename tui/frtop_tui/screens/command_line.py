@@ -17,7 +17,7 @@ from frtop_tui.widgets.spans import Line, clip, plain
 
 
 class CommandHints(LineView, can_focus=False):
-    """What the line means, or why it is no command, and how it may go on."""
+    """What the line means, or why it is not a command, and how it may continue."""
 
     def __init__(self) -> None:
         super().__init__(id="command-hints")
@@ -107,7 +107,7 @@ class CommandLine(Vertical):
             self.text = text
 
     class Left(Message):
-        """The line is to be closed."""
+        """Asks to close the line."""
 
     def __init__(
         self, completer: Callable[[str], Completion], former: Sequence[str], begin: str = ""
@@ -129,7 +129,7 @@ class CommandLine(Vertical):
         self.query_one(CommandHints).show(self.completer(field.value), error)
 
     def refuse(self, error: str) -> None:
-        """Says why the line is no command; it stays, to be corrected."""
+        """Says why the line is not a command; it stays, to be corrected."""
         self._show_hints(error)
 
     def on_input_changed(self, event: Input.Changed) -> None:

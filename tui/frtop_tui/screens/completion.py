@@ -19,7 +19,7 @@ MOST: Final = 200
 
 
 class CommandError(ValueError):
-    """A line is no command; the message names the wrong word and the nearest valid one."""
+    """A line is not a command; the message names the wrong word and the nearest valid one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def interpret(line: str, commands: Sequence[TypedCommand], situation: CommandSco
     """What a line does.
 
     Raises:
-        CommandError: it is no command; the message is for the user.
+        CommandError: it is not a command; the message is for the user.
     """
     word, _, rest = line.strip().partition(" ")
     command = find(word, commands)
@@ -171,11 +171,13 @@ def rank_of(text: str, situation: CommandScope) -> int:
     """A rank of the job.
 
     Raises:
-        CommandError: it is none.
+        CommandError: it is not one.
     """
     frame = situation.frame
     world = frame.job.world_size if frame.job is not None else 0
     if text.isdecimal() and (int(text) in frame.ranks or int(text) < world):
         return int(text)
     most = max((world - 1, *frame.ranks))
-    raise CommandError(f"{text} is no rank; the job has 0 to {most}" if most >= 0 else "no ranks")
+    raise CommandError(
+        f"{text} is not a rank; the job has 0 to {most}" if most >= 0 else "no ranks"
+    )

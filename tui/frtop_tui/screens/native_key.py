@@ -44,5 +44,5 @@ class NativeKey:
         return True
 
     def forget(self) -> None:
-        """For another rank: no longer waits for this one's response."""
+        """Stops waiting for this rank's response: another rank is shown."""
         self._pressed_s, self.waiting, self._before = 0.0, False, None

@@ -120,7 +120,7 @@ class NavigatedApp(FeatureApp, inherit_bindings=False):
 
     @property
     def situation(self) -> CommandScope | None:
-        """What commands may read; None before the first frame."""
+        """What commands can read; None before the first frame."""
         screen = self.screen
         frame = screen.frame if isinstance(screen, FrameScreen) else None
         return None if frame is None else CommandScope(frame, self.marked, self.preferences)

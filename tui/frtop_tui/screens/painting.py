@@ -54,7 +54,7 @@ def parse_runs(update: str) -> list[Run] | None:
 
 
 def shortened(update: str) -> str:
-    """The same cells in fewer bytes; the update unchanged where parsing it fails."""
+    """The same cells in fewer bytes; the unchanged update if parsing fails."""
     if len(update) < MIN_LENGTH:
         return update
     runs = parse_runs(update)

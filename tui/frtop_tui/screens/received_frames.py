@@ -1,6 +1,6 @@
 """The last frames received, which `[` and `]` step through. Pure.
 
-It keeps one frame a second, and each with another health or verdict. Frames share unchanged ranks.
+It keeps one frame per second, and each with a new health or verdict. Frames share unchanged ranks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ReceivedFrames:
         return len(self._frames)
 
     def take(self, frame: Frame) -> None:
-        """Keeps a frame; one of another job drops all before it."""
+        """Keeps a frame; a frame of another job drops all before it."""
         frames = self._frames
         if frames and frames[-1] is frame:
             return
@@ -81,7 +81,7 @@ class ReceivedFrames:
 
 
 def _is_between(before: Frame, frame: Frame, after: Frame, apart_ns: int) -> bool:
-    """Whether a frame says nothing new after the one shortly before it."""
+    """Whether a frame says nothing new after one shortly before it."""
     return after.now_ns - before.now_ns <= apart_ns and _says(before) == _says(frame)
 
 

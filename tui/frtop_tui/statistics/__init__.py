@@ -1,1 +1,1 @@
-"""What ranks did within a window of time: answers of agents, and files, merged over the job."""
+"""What ranks did within a window of time: agents' answers, and files, merged over the job."""

@@ -11,7 +11,7 @@ from frtop_tui.job.naming import GroupKey, without_number
 
 
 class GroupAcross(NamedTuple):
-    """A group as one rank knows it, across ranks."""
+    """A group as one rank knows it, identified across ranks."""
 
     key: GroupKey
     label: str
@@ -21,17 +21,17 @@ class GroupAcross(NamedTuple):
 
     @property
     def axis(self) -> tuple[str, int]:
-        """The description without its number, and the size: equal for all groups of one axis."""
+        """The description without its number, and the size: the same for all groups of one axis."""
         return without_number(self.label), len(self.members)
 
 
 class AlikeGroups:
     """Groups of one size are alike if only the number at the end of their descriptions differs.
 
-    Such groups split an axis of a mesh, and each rank is in one of them. If a rank is in two, as
-    in `mesh_dim_0` and `mesh_dim_1`, they are different axes, and not alike. Each rank sends all
-    its groups at once. So this is known before the first op is counted, unless only a few ranks,
-    that report later, are in both.
+    Such groups split an axis of a mesh, and each rank is in one of them. If a rank is in two, as in
+    `mesh_dim_0` and `mesh_dim_1`, they are different axes, and not alike. Each rank sends all its
+    groups at once. So we know this before we count the first op, unless only a few ranks that
+    report later are in both.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class AlikeGroups:
         return found
 
     def name(self, group: GroupAcross) -> tuple[str, int]:
-        """A name that groups which are alike share."""
+        """A name that alike groups share."""
         axis = group.axis
         return (group.label, axis[1]) if axis in self._apart else axis
 

@@ -1,4 +1,4 @@
-"""One rank's answer with what is needed to merge it: its clock, its groups, its lines."""
+"""One rank's answer with what merging needs: its clock, its groups, its lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frtop_tui.job.statistics import StepSplit
 
 
 class RankAnswer(NamedTuple):
-    """An agent's answer about one rank; `clock_ns` added to its times gives the operator's."""
+    """An agent's answer about one rank; its times plus `clock_ns` are on the operator's clock."""
 
     rank: int
     host: str
@@ -26,7 +26,7 @@ class RankAnswer(NamedTuple):
         return self.sites[place - 1] if 0 < place <= len(self.sites) else None
 
     def steps(self) -> list[StepSplit]:
-        """Its steps on the operator's clock; none where the columns do not fit together."""
+        """Its steps on the operator's clock; none if the columns do not fit together."""
         found = self.statistics.steps
         if found is None:
             return []
@@ -56,7 +56,7 @@ _STEP_FIELDS = ("number", "end_ns", "took_ns", "data_ns", "blocked_ns", "pending
 def answers_of(
     views: Mapping[int, Rank], response: wire.StatisticsResponse
 ) -> list[tuple[Rank, RankAnswer]]:
-    """The answers of one host about ranks that we know."""
+    """The answers of one host about known ranks."""
     return [
         (
             view,
@@ -76,9 +76,9 @@ def answers_of(
 
 
 def clock_error(hosts: Collection[int | None]) -> int | None:
-    """The largest error between times of two of these hosts, by the error of each; None: unknown.
+    """The largest error between times of two of these hosts, from each one's error; None: unknown.
 
-    Of one host it is 0: its ranks read one clock.
+    For one host it is 0: its ranks read one clock.
     """
     if len(hosts) < 2:
         return 0
@@ -87,5 +87,5 @@ def clock_error(hosts: Collection[int | None]) -> int | None:
 
 
 def errors_of(hosts: Sequence[HostView]) -> dict[str, int | None]:
-    """By host, the error of its clock against ours."""
+    """The error of each host's clock relative to ours."""
     return {host.name: host.clock_error_ns for host in hosts}

@@ -24,9 +24,9 @@ CLEAR: Final = 10
 
 
 def algorithm_bandwidth(ops: Iterable[SampledOp]) -> float | None:
-    """The median of these ops', in bytes a second; None where clocks are too wrong for all of them.
+    """The median over these ops, in bytes per second; None if clocks are too inaccurate for all.
 
-    The clocks are those of each op's own group: ranks of one host have one.
+    Only the clocks of each op's own group matter: ranks of one host share one.
     """
     found = [
         op.bytes / op.transfer_ns * 1e9
@@ -40,7 +40,7 @@ def algorithm_bandwidth(ops: Iterable[SampledOp]) -> float | None:
 
 
 def bus_factor(kind: str, members: int) -> float | None:
-    """The factor from algorithm to bus bandwidth; None of kinds that nccl-tests does not have."""
+    """The factor from algorithm to bus bandwidth; None for kinds that nccl-tests lacks."""
     if members < 2:
         return None
     for kinds, factor in (

@@ -1,4 +1,4 @@
-"""A row of several groups that are alike, group by group, as far as sampled ops tell of each."""
+"""Splits a row of alike groups by group, as far as sampled ops allow."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from frtop_tui.statistics.last_to_arrive import last_to_arrive
 Place = tuple[GroupKey, str, wire.Site | None, int]
 """Group, kind, line, class of size: what sampled ops of one row and group have in common."""
 ANY: Final = -1
-"""In the place of a class: all of them, in a row whose sizes vary."""
+"""Instead of a class: all classes, in a row whose sizes vary."""
 COMPARED: Final = 256
-"""Ops of the others that a group is compared with, if these are fewer groups."""
+"""At most this many ops of the other groups to compare a group with."""
 LOOKED_AT: Final = 8
-"""Groups of a row, the latest ones first, that are compared with the others."""
+"""How many groups of a row, latest first, to compare with the others."""
 
 
 class GroupCalls(NamedTuple):
-    """One group of a row; `waited_ns` is the time that its ranks waited, in sum."""
+    """One group of a row; `waited_ns` is the total time that its ranks waited."""
 
     key: GroupKey
     row: CallRow
@@ -51,17 +51,17 @@ class SampledByGroup:
                         self._ops[group.group, op.kind, op.site, ANY].append(op)
 
     def groups_of(self, row: CallRow) -> list[GroupCalls]:
-        """The groups of a row that were sampled, those first for which ranks waited longest.
+        """The sampled groups of a row, those with the longest waits first.
 
-        Counts and durations are of all groups together, and known of none by itself.
+        Counts and durations are known only for all groups together.
         """
         ops = self._ops_of(row)
         return [self._calls(row, key, ops[key], ns) for key, ns in _waited(row, ops)]
 
     def groups_apart(self, row: CallRow) -> list[GroupCalls]:
-        """Those of the `LOOKED_AT` latest groups that are later than the others, not by chance."""
+        """The groups among the `LOOKED_AT` latest that are later than the others, not by chance."""
         ops = self._ops_of(row)
-        # A comparison needs a few ops of each of the others, however many they are.
+        # A comparison needs only a few ops of each other group, however many there are.
         each = max(1, COMPARED // max(1, len(ops)))
         skews = {key: [op.skew_ns for op in several[-each:]] for key, several in ops.items()}
         found = []
@@ -88,7 +88,7 @@ class SampledByGroup:
 def _waited(
     row: CallRow, ops: Mapping[GroupKey, Sequence[SampledOp]]
 ) -> list[tuple[GroupKey, int]]:
-    """For how long ranks of each group waited in sum, the longest first."""
+    """The total time that ranks of each group waited, the longest first."""
     sampled = sum(map(len, ops.values()))
     waited = {
         key: round(median(op.skew_ns for op in several) * row.count * len(several) / sampled)
@@ -115,10 +115,10 @@ def _of_group(row: CallRow, group: SampledGroup, ops: Sequence[SampledOp]) -> Ca
 
 
 def _is_apart(one: CallRow, ops: Sequence[SampledOp], others: Sequence[int]) -> bool:
-    """Whether a rank is named in this group, and its ops wait for longer than those of the others.
+    """Whether this group names a rank, and its ops wait longer than the other groups'.
 
-    By more than the noise and a bucket, as `frtop diff` compares two windows, and by more than
-    clocks may be wrong.
+    The difference must exceed the noise and a bucket, as when `frtop diff` compares two windows,
+    and the clock error.
     """
     if last_to_arrive([one]).rank is None:
         return False

@@ -17,15 +17,15 @@ from frtop_tui.job.statistics import CallRow, JobStatistics, SampledOp
 BUCKET: Final = 2 ** (1 / OCTAVE) - 1
 """A quantile is that of a bucket: this is its largest error, as a share."""
 SURE: Final = 3.0
-"""A change counts if it exceeds this many standard errors: of a hundred unchanged rows, one
-in four comparisons shows one."""
+"""A change counts if it exceeds this many standard errors: with a hundred unchanged rows, one in
+four comparisons shows a change."""
 _MEDIAN: Final = 1.2533
 """Standard error of a median, as a multiple of that of a mean."""
 _P95: Final = 1.645
 _DEVIATION: Final = 1.4826
 """Standard deviation, as a multiple of the median deviation."""
 FEWEST: Final = 8
-"""With fewer values the noise is unknown, so they are not compared."""
+"""With fewer values, the noise is unknown, so we do not compare them."""
 
 Change = Literal["new", "gone", "slower", "faster", "same", "unknown"]
 Line = tuple[str, wire.Site | None, int, int]
@@ -35,7 +35,7 @@ LineKey = tuple[str, wire.Site | None, int, int, bool, bool]
 
 
 class Measured(Struct, frozen=True):
-    """One figure before and after, in ns, and what may be noise of the difference."""
+    """One figure before and after, in ns, and the noise of the difference."""
 
     before_ns: int | None
     after_ns: int | None
@@ -50,7 +50,7 @@ class Measured(Struct, frozen=True):
 
 
 class LineChange(Struct, frozen=True):
-    """The ops of one line, before and after; one of the rows is None where there were none."""
+    """The ops of one line, before and after; a row is None if there were none."""
 
     before: CallRow | None
     after: CallRow | None
@@ -65,7 +65,7 @@ class LineChange(Struct, frozen=True):
 
 
 class StatisticsChange(Struct, frozen=True):
-    """All lines, those whose ops take the most time first; and the steps of all ranks."""
+    """All lines, those whose ops take the most time first, and the steps of all ranks."""
 
     lines: tuple[LineChange, ...]
     step: Measured
@@ -128,13 +128,13 @@ def _line(
 
 
 def _spread(row: CallRow) -> float:
-    """The standard error of a row's median, by how far its 95th percentile is from it."""
+    """The standard error of a row's median, estimated from its 95th percentile."""
     far = (row.p95_ns or 0) - (row.p50_ns or 0)
     return _MEDIAN * far / _P95 / sqrt(row.timed)
 
 
 def _by_key(rows: Sequence[CallRow]) -> dict[LineKey, CallRow]:
-    """The rows by what is the same in two runs; names and numbers of groups may not be."""
+    """The rows by what two runs have in common; names and numbers of groups may differ."""
     found: dict[LineKey, CallRow] = {}
     for row in rows:
         key = (*line_of_row(row), row.p2p, row.on_device)
@@ -145,7 +145,7 @@ def _by_key(rows: Sequence[CallRow]) -> dict[LineKey, CallRow]:
 
 
 def line_of_row(row: CallRow) -> Line:
-    """What is the same of a row in two runs."""
+    """What identifies a row in two runs."""
     members = len(members_of(row.groups[0].ranks)) if row.groups else 0
     return (row.kind, row.site, members, row.size.bit_length())
 

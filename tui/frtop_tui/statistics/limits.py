@@ -1,4 +1,4 @@
-"""How much a run may be slower than another one: `step=5%,skew=10%+1ms`."""
+"""How much slower than another a run may be: `step=5%,skew=10%+1ms`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 STEP_FIGURES: Final = ("step", "data", "forward", "backward", "optimizer", "communication", "own")
 """Measured in each step, on the rank on which it took longest."""
 LINE_FIGURES: Final = ("skew", "transfer")
-"""Measured on the sampled ops of each line: one check a line."""
+"""Measured on the sampled ops of each line: one check per line."""
 FIGURES: Final = (*STEP_FIGURES, *LINE_FIGURES)
 MOST_SHARE: Final = 100.0
-"""A limit of a hundredfold is a typing error."""
+"""A hundredfold limit is a typo."""
 MOST_NS: Final = 3_600_000_000_000
 _UNITS: Final = {"us": 1e3, "ms": 1e6, "s": 1e9}
 _LIMIT: Final = re.compile(
@@ -21,7 +21,7 @@ _LIMIT: Final = re.compile(
 
 
 class Limit(NamedTuple):
-    """`figure` may be longer by this share of what it was before, and this time."""
+    """`figure` may grow by this share of its earlier value, plus this time."""
 
     figure: str
     share: float = 0.0
@@ -39,11 +39,11 @@ def limits_of(text: str) -> tuple[Limit, ...]:
     """Reads limits.
 
     Raises:
-        ValueError: with what is wrong, and what would be right.
+        ValueError: says what is wrong, and what would be right.
     """
     found = [_limit(part.strip()) for part in text.split(",") if part.strip()]
     if not found:
-        raise ValueError(f"no limit is named: {_HOW}")
+        raise ValueError(f"no limit was given: {_HOW}")
     names = [one.figure for one in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -58,11 +58,11 @@ def _limit(text: str) -> Limit:
     name, equals, limit = (part.strip() for part in text.partition("="))
     if name not in FIGURES:
         near = get_close_matches(name, FIGURES, 1)
-        hint = f"{near[0]} is meant?" if near else f"there is {', '.join(FIGURES)}"
-        raise ValueError(f"{name!r} is no figure: {hint}")
+        hint = f"did you mean {near[0]}?" if near else f"figures are {', '.join(FIGURES)}"
+        raise ValueError(f"{name!r} is not a figure: {hint}")
     match = _LIMIT.fullmatch(limit)
     if not equals or not limit or match is None:
-        raise ValueError(f"{text!r} is no limit: {_HOW}")
+        raise ValueError(f"{text!r} is not a limit: {_HOW}")
     try:
         share = float(match["share"] or 0) / 100
         time = float(match["time"] or 0) * _UNITS[match["unit"] or "s"]

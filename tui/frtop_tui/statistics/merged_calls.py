@@ -1,4 +1,4 @@
-"""Adds up rows of calls over ranks, slices of time and groups that are alike."""
+"""Adds up rows of calls over ranks, slices of time and alike groups."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from frtop_tui.statistics.bandwidth import algorithm_bandwidth, bus_factor
 from frtop_tui.statistics.sampled_ops import JoinedOp, RowKey
 
 MOST_ROWS: Final = 16_384
-"""Rows of a job, whatever agents say."""
+"""Most rows of a job, whatever agents send."""
 NAMED: Final = 16
-"""Ranks that came last to a row's ops are named up to this many."""
+"""At most this many ranks that came last at a row's ops."""
 OpsByGroup = Mapping[int, Sequence[JoinedOp]]
-"""Sampled ops of one row by the place of their group."""
+"""Sampled ops of one row by the index of their group."""
 
 
 class CallSums:
-    """The sums of one row, of any number of ranks."""
+    """The sums of one row, over any number of ranks."""
 
     __slots__ = ("bytes", "count", "durations", "groups", "late", "max_ns", "pending", "ranks",
                  "timed", "total_ns", "waited_ns")  # fmt: skip
@@ -55,7 +55,7 @@ class CallSums:
             self.groups.add(group)
 
     def merge(self, other: CallSums, *, newest: bool) -> None:
-        """Adds a slice; what was pending in one that is not the `newest` has ended since."""
+        """Adds a slice; unless it is the `newest`, its pending ops have ended since."""
         self.count += other.count
         self.bytes += other.bytes
         self.timed += other.timed
@@ -70,7 +70,7 @@ class CallSums:
 
 
 class Rows(NamedTuple):
-    """Rows of a job, those first whose ops took longest in sum; see `JobStatistics`."""
+    """Rows of a job, those whose ops took the longest in total first; see `JobStatistics`."""
 
     calls: tuple[CallRow, ...]
     varying: tuple[CallRow, ...]
@@ -101,7 +101,7 @@ def _together(
     ops: Mapping[RowKey, OpsByGroup],
     seconds: Mapping[int, float],
 ) -> CallRow:
-    """The row of several size classes; `keys` begins with the smallest."""
+    """The row for several size classes; `keys` begins with the smallest."""
     total = CallSums()
     joined: defaultdict[int, dict[int, JoinedOp]] = defaultdict(dict)
     for key in keys:
@@ -122,14 +122,14 @@ def _row(
     kind, (_, members), site, size_class, p2p, on_device = key
     by_group = [here for one in ops.values() if (here := [op for op in one if op.complete])]
     joined = [op for one in by_group for op in one]
-    # Of many groups few may be late: a median over all of them would say that nobody waits.
+    # A few of many groups may be late: a median over all would say that nobody waits.
     waits = sum(len(one) * median(op.skew_ns for op in one) for one in by_group)
     transfers = [op.transfer_ns for op in joined if op.transfer_ns is not None]
     algorithm = algorithm_bandwidth(op.result for op in joined if op.result is not None)
     factor = bus_factor(kind, members)
     covered = [seconds.get(rank, 0.0) for rank in sums.ranks]
     mean = sum(covered) / len(covered) if covered else 0.0
-    # Within the error of the clocks nobody is known to be the last one.
+    # Within the clock error, nobody knows which rank is last.
     clear_skews = [op for op in joined if op.is_clear]
     last = Counter(op.last_rank for op in clear_skews)
     ordered = sorted(last.items(), key=lambda item: (-item[1], item[0]))
@@ -168,7 +168,7 @@ def _order(key: GroupKey) -> tuple[int, str, str, int]:
 
 
 def ops_by_row(groups: Iterable[Sequence[JoinedOp]]) -> dict[RowKey, dict[int, list[JoinedOp]]]:
-    """The sampled ops of each row, by the place of the group."""
+    """The sampled ops of each row, by the index of the group."""
     found: defaultdict[RowKey, dict[int, list[JoinedOp]]] = defaultdict(dict)
     for place, ops in enumerate(groups):
         for op in ops:
@@ -178,7 +178,7 @@ def ops_by_row(groups: Iterable[Sequence[JoinedOp]]) -> dict[RowKey, dict[int, l
 
 
 MOST_SIZES: Final = 4
-"""Classes of size of one line that have rows of their own."""
+"""How many size classes of one line have rows of their own."""
 Place = tuple[str, tuple[str, int], wire.Site | None, bool, bool]
 """What the classes of one line have in common."""
 
@@ -186,10 +186,10 @@ Place = tuple[str, tuple[str, int], wire.Site | None, bool, bool]
 def varying(
     keys: Iterable[RowKey], ops: Mapping[RowKey, Mapping[int, Sequence[JoinedOp]]]
 ) -> Iterator[list[RowKey]]:
-    """The rows that are one row in a table.
+    """The rows that become one row in a table.
 
-    Either their classes are many, or the members of one op give it different sizes: then skew, and
-    who arrives last, are of no class by itself.
+    Either they have many classes, or the members of one op give it different sizes: then skew, and
+    which rank arrives last, belong to no single class.
     """
     by_place: defaultdict[Place, list[RowKey]] = defaultdict(list)
     for key in keys:

@@ -1,7 +1,7 @@
 """Merges what hosts report of slices of time into the statistics of a job.
 
-A window is made of slices, each asked for once: so what a look costs an agent does not grow with
-the window, and the window may be longer than rings reach back.
+A window consists of slices, each requested once: so the cost to an agent does not grow with the
+window, and the window may be longer than rings reach back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_GROUP: Final = ("", 0)
 
 
 class _Slice:
-    """One slice of time: sums of calls, and since when each rank's ops are counted."""
+    """One slice of time: sums of calls, and the time from which each rank's ops are counted."""
 
     def __init__(self, since_ns: int, until_ns: int) -> None:
         self.since_ns = since_ns
@@ -39,8 +39,8 @@ class _Slice:
 class StatisticsMerger:
     """Takes answers of ranks, slice by slice.
 
-    Args of the constructor: `ranks` and `groups`, where given, are those whose calls and ops
-    count; steps are of all ranks.
+    Args of the constructor: `ranks` and `groups`, if given, limit whose calls and ops count; steps
+    are those of all ranks.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class StatisticsMerger:
         self._hosts: set[str] = set()
 
     def begin(self, number: int, since_ns: int, until_ns: int) -> None:
-        """Begins a slice, by the operator's clock; numbers ascend."""
+        """Begins a slice, on the operator's clock; numbers ascend."""
         self._slices[number] = _Slice(since_ns, until_ns)
 
     def add(self, number: int, answer: RankAnswer) -> None:
-        """Adds what one rank did in a slice; once per rank and slice."""
+        """Adds what one rank did in a slice; call it once per rank and slice."""
         one = self._slices.get(number)
         if one is None or answer.rank in one.from_ns:
             return
@@ -123,7 +123,7 @@ class StatisticsMerger:
         return known is not None and known.key in self._of_groups
 
     def forget(self, before_ns: int) -> None:
-        """Forgets slices that were over before that, by the operator's clock."""
+        """Forgets slices that ended before that time on the operator's clock."""
         self._slices = {n: one for n, one in self._slices.items() if one.until_ns > before_ns}
         first = min(self._slices, default=0)
         for key, group in list(self._groups.items()):
@@ -181,7 +181,7 @@ def _all_sums(slices: list[_Slice]) -> dict[RowKey, CallSums]:
 
 
 def _complete_from(slices: list[_Slice], ranks: Collection[int]) -> int:
-    """Since when every op of all these ranks is counted."""
+    """The time from which every op of all these ranks is counted."""
     complete = slices[-1].until_ns
     for one in reversed(slices):
         if any(rank not in one.from_ns for rank in ranks) and one is not slices[-1]:

@@ -1,4 +1,4 @@
-"""Sums ops by the module and the phase that issued them, over ranks and slices of time."""
+"""Sums ops by issuing module and phase, over ranks and slices of time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frtop_tui.job.statistics import ModuleRow
 from frtop_tui.statistics.answers import RankAnswer
 
 MOST_MODULES: Final = 20_000
-"""Rows of one slice: ranks of a pipeline have modules of their own."""
+"""Most rows of one slice: each stage of a pipeline has its own modules."""
 ModuleKey = tuple[wire.Issuer, str]
 """Issuer and kind of op."""
 
@@ -29,7 +29,7 @@ class ModuleSums:
 
 
 def add_modules(sums: dict[ModuleKey, ModuleSums], answer: RankAnswer) -> None:
-    """Adds one rank's answer, without ops that have no issuer."""
+    """Adds one rank's answer, except ops without an issuer."""
     issuers = answer.issuers
     for row in answer.statistics.modules:
         if not 0 < row.issuer <= len(issuers):

@@ -1,4 +1,4 @@
-"""Ops by module as a tree: each node has its own ops, and those of all below it."""
+"""Ops by module as a tree: each node has its own ops, and those of all nodes below it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.statistics import ModuleRow
 
 DEEPEST: Final = 32
-"""Levels of a path; the rest of a longer one is one name. Paths come from programs."""
+"""Most levels of a path; the rest becomes one name. Paths come from programs."""
 NO_MODULE: Final = "no module"
 OpKind = tuple[str, str]
 """Phase and kind of op."""
@@ -23,7 +23,7 @@ OpKind = tuple[str, str]
 class ModuleNode:
     """A module, or a part of one: a bucket of DDP, a compiled graph.
 
-    `own` and `own_bytes` are of what it issued itself, `total` and `total_bytes` with all below.
+    `own` and `own_bytes` count what it issued itself, `total` and `total_bytes` include all below.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ModuleNode:
     children: dict[str, ModuleNode] = field(default_factory=dict)
 
     def child(self, name: str, *, is_part: bool = False) -> ModuleNode:
-        """The node of this name below it, made if need be."""
+        """The child with this name, created if necessary."""
         found = self.children.get(name)
         if found is None:
             path = f"{self.path}.{name}" if self.path else name
@@ -46,11 +46,11 @@ class ModuleNode:
         return found
 
     def count(self, phase: str) -> int:
-        """Ops of a phase, with all below."""
+        """Ops of a phase, including all below."""
         return sum(count for (of, _), count in self.total.items() if of == phase)
 
     def size(self, phase: str = "") -> int:
-        """Their bytes; of all phases without one."""
+        """Their bytes; without a phase, those of all phases."""
         return sum(n for (of, _), n in self.total_bytes.items() if phase in ("", of))
 
     def kinds(self) -> list[tuple[str, int]]:
@@ -61,7 +61,7 @@ class ModuleNode:
         return found.most_common()
 
     def walk(self, folded: frozenset[str] = frozenset()) -> Iterator[ModuleNode]:
-        """This node and those below in the order of their names; none below folded ones."""
+        """This node and those below, ordered by name; nothing below folded ones."""
         rest = [self]
         while rest:
             node = rest.pop()
@@ -77,7 +77,7 @@ class ModuleNode:
 def module_roots(
     rows: Iterable[ModuleRow], others: Iterable[tuple[str, str]] = ()
 ) -> list[ModuleNode]:
-    """The outermost modules, then what belongs to none."""
+    """The outermost modules, then ops that belong to none."""
     top = ModuleNode("", "", -1)
     for root, path in others:
         node = top
@@ -101,7 +101,7 @@ def module_roots(
 
 
 def path_of(issuer: wire.Issuer) -> str:
-    """The path of the node that has an issuer's ops."""
+    """The path of the node for an issuer's ops."""
     return ".".join(filter(None, (*_names(issuer.root, issuer.path), issuer.part)))
 
 
@@ -112,6 +112,6 @@ def _names(root: str, path: str) -> list[str]:
 
 
 def phases_of(roots: Iterable[ModuleNode]) -> list[str]:
-    """The phases in which anything was issued, in the order of a step."""
+    """The phases that issued anything, in the order of a step."""
     found = {phase for root in roots for phase, _ in root.total}
     return [*(one for one in PHASES if one in found), *sorted(found - PHASES.keys())]

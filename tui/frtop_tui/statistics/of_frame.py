@@ -1,4 +1,4 @@
-"""Statistics of a job that was recorded: out of the ops that its frame has, by the agents' code."""
+"""Statistics of a recorded job, which the agents' code computes from the ops of its frame."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from frtop_tui.statistics.wanted import (
 )
 
 ALL: Final = StatisticsWanted(window_s=0.0, calls=True)
-"""Everything that the histories have."""
+"""Everything in the histories."""
 STEPS: Final = 1024
 MOST_WINDOWS: Final = 60
-"""An hour: a rank that has been slow for longer has been so *at least* since then."""
+"""An hour: if a rank has been slow for longer, frtop says *at least* that long."""
 SLICES: Final = 12
-"""A live job is asked for a minute in this many slices, each with its own samples."""
+"""A live job reports a minute in this many slices, each with its own samples."""
 OPS_BEFORE: Final = 256
-"""Ops before a window, which only matter for its first step."""
+"""Ops before a window; they only matter for its first step."""
 AnyFrame = TypeVar("AnyFrame", bound=BaseFrame)
 Marks = Mapping[int, tuple[wire.Mark, ...]]
-"""By rank, of its history: ranks that are not there have none."""
+"""The marks in each rank's history: absent ranks have none."""
 
 
 def statistics_of(
@@ -45,7 +45,7 @@ def statistics_of(
 ) -> JobStatistics | None:
     """The statistics of the last `wanted.window_s` seconds (0: all) before the frame.
 
-    None where no rank has a history.
+    None if no rank has a history.
     """
     recorded = RecordedOps(frame, marks)
     if not recorded.first_ns:
@@ -58,7 +58,7 @@ def statistics_of(
 def again(
     frame: BaseFrame, wanted: StatisticsWanted, before: JobStatistics | None
 ) -> JobStatistics | None:
-    """The same for others who want it; steps are those of `before`, as a frame holds no marks."""
+    """The same for another `wanted`; steps come from `before`, as a frame contains no marks."""
     found = statistics_of(frame, dict.fromkeys(before.ranks, ()), wanted) if before else None
     if found is None or before is None:
         return None
@@ -70,9 +70,9 @@ def again(
 
 
 def without_overlap(before: BaseFrame, after: AnyFrame) -> AnyFrame:
-    """`after` with the statistics of what `before` does not have: both may be of one run.
+    """`after` with statistics of only what `before` lacks: both may come from one run.
 
-    Rings hold minutes, so two captures of one run have most steps in common.
+    Rings hold minutes, so two captures of one run share most steps.
     """
     earlier, later = before.recorded, after.recorded
     found = after.statistics
@@ -86,7 +86,7 @@ def without_overlap(before: BaseFrame, after: AnyFrame) -> AnyFrame:
 
 
 def _is_same_run(before: BaseFrame, after: BaseFrame) -> bool:
-    """Whether a rank is the same process."""
+    """Whether some rank is the same process in both."""
     return any(
         (one.host, one.identity.pid, one.identity.start_ticks)
         == (other.host, other.identity.pid, other.identity.start_ticks)
@@ -96,11 +96,10 @@ def _is_same_run(before: BaseFrame, after: BaseFrame) -> bool:
 
 
 def minutes_of(frame: BaseFrame) -> Iterator[JobStatistics]:
-    """What a live job's verdicts are made of, minute by minute from the newest on.
+    """The statistics behind a live job's verdicts, minute by minute from the newest back.
 
-    Where the newest one has few ops, ten minutes stand for one.
-
-    `frame` is that of a file: its statistics cover all of its ranks' histories.
+    If the newest one has few ops, ten minutes stand for one. `frame` comes from a file: its
+    statistics cover all of its ranks' histories.
     """
     if frame.statistics is None:
         return
@@ -123,7 +122,7 @@ def minutes_of(frame: BaseFrame) -> Iterator[JobStatistics]:
 
 
 class _RankOps(NamedTuple):
-    """The ops of one rank by field, with the tables that they refer to."""
+    """The ops of one rank by field, and the tables that they refer to."""
 
     view: Rank
     ops: OpFields
@@ -133,10 +132,10 @@ class _RankOps(NamedTuple):
 
 
 class RecordedOps:
-    """The histories of a job's ranks: gives statistics of any window."""
+    """The histories of a job's ranks; computes statistics of any window."""
 
     def __init__(self, frame: BaseFrame, marks: Marks) -> None:
-        """Args: marks: of the ranks that have a history."""
+        """Args: marks: those of the ranks that have a history."""
         self._frame = frame
         self._views = [view for number, view in frame.ranks.items() if number in marks]
         self._marks = marks
@@ -153,7 +152,7 @@ class RecordedOps:
     ) -> JobStatistics | None:
         """What happened between two times of the operator's clock, whatever window is `wanted`.
 
-        As many ops are sampled as in `slices` slices of a live job.
+        Samples as many ops as `slices` slices of a live job.
         """
         self._ranks = self._ranks or [
             _of_rank(view, self._marks.get(view.rank, ())) for view in self._views
@@ -205,7 +204,7 @@ def _answer(one: _RankOps, window: Window) -> RankAnswer:
 
 
 def _around(ops: OpFields, window: Window) -> OpFields:
-    """The ops of a window, and a few from before."""
+    """The ops of a window, and a few earlier ones."""
     first = max(0, bisect_left(ops.issued, window.since_ns) - OPS_BEFORE)
     last = bisect_left(ops.issued, window.until_ns)
     part = slice(first, last)

@@ -9,9 +9,9 @@ from frtop_tui.job.statistics import CallRow
 
 
 def waited_ns(row: CallRow) -> int:
-    """Time that ranks waited for the last one to arrive, in sum, as far as the samples show.
+    """The total time that ranks waited for the last one to arrive, estimated from the samples.
 
-    The median skew is lost by all but the last rank, in every op of a group.
+    In every op of a group, all but the last rank lose the median skew.
     """
     skew = row.skew_ns if row.mean_skew_ns is None else row.mean_skew_ns
     return (skew or 0) * row.count
@@ -36,7 +36,7 @@ ORDERS: Final[dict[str, Callable[[CallRow], float]]] = {
     "bytes": lambda row: row.bytes,
     "bus": lambda row: row.bus_bandwidth or -1,
 }
-"""By name, the figure by which rows are sorted, the largest first."""
+"""The figure to sort rows by, largest first, by name."""
 SLOWEST: Final = "time"
 """The default order."""
 
@@ -50,11 +50,11 @@ def ordered(rows: Iterable[CallRow], order: str = SLOWEST) -> list[CallRow]:
 
 
 def share_of_step(row: CallRow) -> float | None:
-    """How much of the time of its ranks, and so of their steps, the ops of a row were pending.
+    """The share of its ranks' time, and so of their steps, in which a row's ops were pending.
 
-    At most so much was lost to them: the rank may have computed meanwhile. Ops that overlap count
-    twice, so it may be more than 1. None where no duration is known; ops whose end is not exact
-    are taken to last as long as the others.
+    At most this much was lost to them: the rank may have computed meanwhile. Overlapping ops count
+    twice, so it may exceed 1. None if no duration is known; ops whose end is not exact count as
+    long as the others.
     """
     if not row.timed or not row.ranks:
         return None

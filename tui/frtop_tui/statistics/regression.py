@@ -1,4 +1,4 @@
-"""Whether a run is slower than another one by more than limits allow, or nobody can say."""
+"""Whether a run is slower than another by more than limits allow, or whether that is undecided."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from frtop_tui.statistics.limits import LINE_FIGURES, Limit
 
 Result = Literal["within", "above", "undecided"]
 MOST_LINES: Final = 64
-"""Lines with a check of their own: those whose ops took the most time. More checks need more
-evidence each."""
+"""How many lines get a check: those whose ops took the most time. With more checks, each needs more
+evidence."""
 
 
 class Check(NamedTuple):
     """One figure against its limit.
 
-    `growth` is the share by which it has grown, at least and at most, and `excess_ns` by how much
-    it is above what the limit allows; None where there is too little. `why` says why nothing is
-    decided. `samples` are those of each side.
+    `growth` is the share by which it has grown, at least and at most; `excess_ns` is how far it is
+    above the limit; None with too few samples. `why` says why nothing is decided. `samples` has the
+    counts of both sides.
     """
 
     limit: Limit
@@ -39,7 +39,7 @@ class Check(NamedTuple):
 
 
 class _Samples(NamedTuple):
-    """Values of one figure in the order of time, before and after; ns."""
+    """Values of one figure in order of time, before and after, in ns."""
 
     limit: Limit
     before: Sequence[int] | None
@@ -50,7 +50,7 @@ class _Samples(NamedTuple):
 def checked(
     before: JobStatistics, after: JobStatistics, limits: Sequence[Limit]
 ) -> tuple[Check, ...]:
-    """One check of each limit, or one of each line; in the order of the limits."""
+    """One check per limit, or per line, in the order of the limits."""
     samples = [one for limit in limits for one in _samples(before, after, limit)]
     return tuple(_check(one, len(samples)) for one in samples)
 
@@ -69,7 +69,7 @@ def _check(samples: _Samples, checks: int) -> Check:
                 for one, when in sides if not one}  # fmt: skip
         why = ", ".join(f"{text} {when}" for when, text in gaps.items())
         if line is None and limit.figure in LINE_FIGURES:
-            why = "no line has ops in both runs that all members reported"
+            why = "no line has ops that all members reported in both runs"
         return Check(limit, "undecided", line, why=why)
     medians = round(median(samples.before)), round(median(samples.after))
     counts = len(samples.before), len(samples.after)
@@ -80,13 +80,13 @@ def _check(samples: _Samples, checks: int) -> Check:
     result: Result = "undecided"
     why = ""
     if above is None:
-        why = f"too few samples: {min(counts)}, and {FEWEST} or more are needed"
+        why = f"too few samples: {min(counts)}, but at least {FEWEST} are needed"
     elif above[0] > 0:
         result = "above"
     elif above[1] <= 0:
         result = "within"
     else:
-        why = "the spread is larger than the difference to the limit"
+        why = "the spread is larger than the difference from the limit"
     return Check(limit, result, line, *medians, grown, above, counts, why)
 
 
@@ -95,7 +95,7 @@ def _samples(before: JobStatistics, after: JobStatistics, limit: Limit) -> list[
         value = _STEPS[limit.figure]
         return [_Samples(limit, _of_steps(before, value), _of_steps(after, value))]
     first, second = _of_lines(before, limit.figure), _of_lines(after, limit.figure)
-    # Samples alone do not tell which lines matter: an op a second is sampled like a thousand.
+    # Samples alone do not show which lines matter: one op per second is sampled like a thousand.
     shared = [line for line in _by_time(after) if line in first and line in second]
     found = [_Samples(limit, first[line], second[line], line) for line in shared[:MOST_LINES]]
     return found or [_Samples(limit, None, None)]
@@ -118,7 +118,7 @@ def _of_steps(
     """For each step that all ranks reported, the largest value.
 
     Ranks wait for each other in each step, so their values are not independent samples. None if a
-    rank does not record it.
+    rank does not record the figure.
     """
     by_number: defaultdict[int, list[int]] = defaultdict(list)
     for steps in statistics.steps.values():
@@ -150,17 +150,17 @@ def _of_lines(statistics: JobStatistics, figure: str) -> dict[Line, list[int]]:
 
 
 def _value(op: SampledOp, figure: str) -> int | None:
-    """None where the clocks of hosts are not good enough for it."""
+    """None if the hosts' clocks are not accurate enough."""
     if op.error_ns is None:
         return None
     if figure == "skew":
-        # Within the error of the clocks, ranks may have come together.
+        # Within the clock error, ranks may have arrived together.
         return op.skew_ns if op.skew_ns > op.error_ns else 0
     return op.transfer_ns
 
 
 def _by_time(statistics: JobStatistics) -> list[Line]:
-    """The lines, those first whose ops took longest together."""
+    """The lines, those whose ops took the most time first."""
     rows = sorted(statistics.calls, key=lambda row: -row.total_ns)
     return list(dict.fromkeys(line_of_row(row) for row in rows if not row.p2p))
 
@@ -168,11 +168,11 @@ def _by_time(statistics: JobStatistics) -> list[Line]:
 ERROR: Final = 0.01
 """False alarm rate of all checks of a comparison together."""
 BLOCKS: Final = 32
-"""More blocks would be more precise than the run itself, and cost their square."""
+"""More blocks would be more precise than the run itself, and the cost is quadratic."""
 SHORTEST: Final = 2
-"""Values of a block: a slow step is often followed by a fast one."""
+"""Values of a block: a fast step often follows a slow one."""
 FEWEST_BLOCKS: Final = 8
-"""With fewer, an interval is less sure than it claims."""
+"""With fewer, an interval is less certain than it claims."""
 FEWEST: Final = SHORTEST * FEWEST_BLOCKS
 
 Interval = tuple[float, float]
@@ -188,15 +188,15 @@ def blocks(values: Sequence[int]) -> list[float]:
 
 
 def growth(before: Sequence[float], after: Sequence[float], checks: int = 1) -> Interval | None:
-    """By what share values have grown, at least and at most; None of too few.
+    """The share by which values have grown, at least and at most; None with too few values.
 
-    Values are independent of each other and not negative; `checks` intervals are judged together.
+    Values are independent and not negative; `checks` intervals are judged together.
     """
     return _interval(before, after, checks, _ratio)
 
 
 def excess(before: Sequence[float], after: Sequence[float], checks: int = 1) -> Interval | None:
-    """By how much values after are larger than those before, at least and at most."""
+    """How much larger the values after are than those before, at least and at most."""
     return _interval(before, after, checks, lambda first, second: second - first)
 
 

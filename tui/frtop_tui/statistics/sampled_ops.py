@@ -1,4 +1,4 @@
-"""Joins what the ranks of a group report of the same ops: who arrived when, and when each ended."""
+"""Joins what the ranks of a group report about the same ops: when each rank arrived and ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frtop_tui.statistics.alike_groups import GroupAcross
 from frtop_tui.statistics.answers import RankAnswer, clock_error
 
 MOST_OPS: Final = 65_536
-"""Ops of one group, whatever agents send."""
+"""Most ops of one group, whatever agents send."""
 RowKey = tuple[str, tuple[str, int], wire.Site | None, int, bool, bool]
 """Kind, groups that are alike, line, class of size, p2p, on a device."""
 
@@ -38,13 +38,13 @@ class JoinedOp:
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is known who arrived last: by more than the clock error of its hosts."""
+        """Whether the last rank to arrive is certain: it is later by more than the clock error."""
         error = self.result.error_ns if self.result is not None else None
         return error is not None and self.skew_ns > error
 
     @property
     def transfer_ns(self) -> int | None:
-        """From the last arrival to the last end; None where an end is not exact."""
+        """From the last arrival to the last end; None if an end is not exact."""
         if not self.complete or self.exact < len(self.issued) or self.ended_ns <= self.last_ns:
             return None
         return self.ended_ns - self.last_ns
@@ -58,7 +58,7 @@ class JoinedGroup:
         self.members = known.members
         self.hosts: set[str] = set()
         self.ops: dict[int, JoinedOp] = {}
-        self._strides: defaultdict[int, int] = defaultdict(lambda: 1)  # by slice, the largest
+        self._strides: defaultdict[int, int] = defaultdict(lambda: 1)  # the largest of each slice
         self._last: tuple[object, SampledGroup] | None = None
 
     def add(

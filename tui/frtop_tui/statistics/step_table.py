@@ -1,4 +1,4 @@
-"""Where a step goes: medians over steps, of all ranks and of those that stand out."""
+"""Where a step's time goes: medians over steps, for all ranks and for those that stand out."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from frtop_probe.wire.values import Real
 from frtop_tui.job.statistics import JobStatistics, StepSplit
 
 MOST_NAMED: Final = 4
-"""Ranks with a row of their own."""
+"""How many ranks have a row of their own."""
 MOST_STEPS: Final = 65_536
-"""All ranks together, each with its newest ones: a table of them takes 0.3 s."""
+"""Steps of all ranks together, the newest of each: a table of them takes 0.3 s."""
 FEWEST_STEPS: Final = 12
-"""Per rank, however many ranks there are."""
+"""Steps per rank, however many ranks there are."""
 
 
 class StepRow(Struct, frozen=True):
-    """Medians in ns but for the last two; None where that is not recorded. `rank` None: of all.
+    """Medians in ns, except the last two; None if not recorded.
 
-    Communication took between `blocked_ns` and `pending_ns` of a step, and `own_ns` is what no op
-    was pending in: a rank that others wait for has more of it than they.
+    `rank` is None for all ranks. Communication took between `blocked_ns` and `pending_ns` of a
+    step, and no op was pending during `own_ns`: a rank that others wait for has more of it than
+    they do.
     """
 
     rank: int | None
@@ -38,12 +39,12 @@ class StepRow(Struct, frozen=True):
     optimizer_ns: int | None = None
     steps_per_s: Real = 0.0
     samples_per_s: Real | None = None  # of one rank; all ranks together where `rank` is None
-    p95_ns: int = 0  # of how long steps took; the nearest rank
+    p95_ns: int = 0  # of the duration of steps, by nearest rank
     max_ns: int = 0
 
 
 def step_rows(found: JobStatistics) -> list[StepRow]:
-    """The medians of all ranks first, then ranks with the most time of their own."""
+    """The medians of all ranks first, then the ranks with the most own time."""
     newest = newest_steps(found)
     if not newest:
         return []
@@ -59,7 +60,7 @@ def step_rows(found: JobStatistics) -> list[StepRow]:
 
 
 def newest_steps(found: JobStatistics) -> Mapping[int, Sequence[StepSplit]]:
-    """By rank the steps that count: all, or of very many ranks the newest ones."""
+    """The steps of each rank that count: all, or, with very many ranks, the newest ones."""
     known = {rank: steps for rank, steps in found.steps.items() if steps}
     each = max(FEWEST_STEPS, MOST_STEPS // max(1, len(known)))
     return {rank: steps[-each:] for rank, steps in known.items()}
@@ -70,7 +71,7 @@ def _row(rank: int, steps: Sequence[StepSplit]) -> StepRow:
 
 
 def _pace(steps: Sequence[StepSplit]) -> tuple[float, float | None]:
-    """Steps a second of one rank, and samples a second where all its steps tell them."""
+    """Steps per second of one rank, and samples per second if all its steps report them."""
     seconds = sum(step.took_ns for step in steps) / 1e9
     if not seconds:
         return 0.0, None
@@ -99,7 +100,7 @@ def _medians(
 
 
 def _longest(steps: Sequence[StepSplit]) -> tuple[int, int]:
-    """The time that 95 % of the steps do not exceed, and that of the longest one."""
+    """The time that 95 % of the steps do not exceed, and the time of the longest one."""
     took = sorted(step.took_ns for step in steps)
     return took[-(-95 * len(took) // 100) - 1], took[-1]
 

@@ -1,7 +1,7 @@
 """A report as one document: sections of blocks, made once from facts, drawn by every writer.
 
 `incident` makes it, `html_page` and `markdown` write it; `aligned` writes a table for terminals.
-All texts are printable, and none is trusted: writers escape them for their syntax.
+All texts are printable, but not trusted: writers escape them for their syntax.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank; `doing` is what it is in, or how it ended; "" where nobody knows."""
+    """One rank; `doing` is what it is in, or how it ended; "" if unknown."""
 
     rank: int
     state: RankState
@@ -126,7 +126,7 @@ def section(title: str, *blocks: Block | None) -> tuple[str, tuple[Block, ...]]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as lines for a terminal; its first row are the titles of its columns."""
+    """A table as lines for a terminal; its first row contains the column titles."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = [head in WORDS for head in rows[0]]
     return [

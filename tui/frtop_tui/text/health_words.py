@@ -28,8 +28,7 @@ _NO_LONG_WAIT: Final = "no rank waits unusually long"
 def no_verdict_words(frame: Frame) -> str:
     """What is known of a job without a verdict.
 
-    That no rank hangs shows at once. That none is slow shows only after a while, and is not said
-    before.
+    That no rank hangs is clear at once. That none is slow is clear, and said, only after a while.
     """
     if frame.health in _NO_VERDICT:
         return _NO_VERDICT[frame.health]
@@ -65,9 +64,9 @@ def _why_unknown(frame: Frame) -> str:
 
 
 def health_words(frame: Frame) -> str:
-    """`HUNG for 4m12s`, `SLOW since 14:02 (38m05s)`; without a time where none is known.
+    """`HUNG for 4m12s`, `SLOW since 14:02 (38m05s)`; without a time if unknown.
 
-    A slow job is slow for hours. Its start says more: that is the time to look up in logs.
+    A slow job is slow for hours. Its start is more useful: that is the time to look up in logs.
     """
     word = frame.health.upper()
     if frame.health == "healthy" and not frame.coverage.complete:

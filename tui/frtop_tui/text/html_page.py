@@ -96,7 +96,7 @@ footer { margin-top: 30px; font-size: 12px; color: var(--dim); }
 
 
 _RANKS_OPEN: Final = 16
-"""Up to this many ranks are listed without unfolding."""
+"""Lists up to this many ranks without unfolding."""
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 """Browsers may load and run nothing for this page, and use its own style."""
 

@@ -42,7 +42,7 @@ from frtop_tui.text.statistics_words import clock_words, coverage_words, window_
 from frtop_tui.text.verdict import verdict_text
 
 MOST_RANKS: Final = 4096
-"""Ranks that are listed one by one; nobody reads a longer page."""
+"""How many ranks to list one by one; nobody reads a longer page."""
 MOST_GROUPS: Final = 200
 MOST_CALLS: Final = 30
 GROUP_COLUMNS: Final = ("group", "backend", "members", "furthest op", "not there yet", "waiting")
@@ -131,7 +131,7 @@ def _ranks(frame: Frame) -> Ranks:
 
 
 def _doing(view: JudgedRank, now_ns: int, reasons: Mapping[int, Why]) -> str:
-    """As on the screens, with the exception that it raised, or else where its thread is."""
+    """What screens show, plus the exception that it raised, or else where its thread is."""
     doing = describe_activity_and_line(view, now_ns, reasons)
     if view.exit_info is not None and view.exception is not None and view.exception.main:
         return f"{doing}; {view.exception.kind}: {view.exception.text}"

@@ -19,7 +19,7 @@ _HEADS: Final = ("job", "ranks", "hosts", "state", "recorder", "--job")
 _GAP: Final = "  "
 _LONGEST_NAME: Final = 30
 MOST_ENDED: Final = 8
-"""Jobs listed although they ended: an agent that was killed may leave many."""
+"""How many ended jobs to list: an agent that was killed may leave many."""
 _LOOKED_FOR: Final = (
     "ranks with frtop's recorder, and processes of this user that are ranks by their"
     " environment, launcher or title (torchrun, mp.spawn, srun, mpirun, accelerate, deepspeed)"
@@ -27,7 +27,7 @@ _LOOKED_FOR: Final = (
 
 
 def jobs_lines(frame: BaseFrame) -> list[str]:
-    """A table with a line per job, below each what is in the way of seeing it, then notes."""
+    """A table with a line per job, below each what hides parts of it, then notes."""
     rows = listed_jobs(frame)
     most = sum(row.lives for row in rows) + MOST_ENDED  # living jobs are first
     rows, left_out = rows[:most], rows[most:]
@@ -83,7 +83,7 @@ def _table(rows: Sequence[ListedJob]) -> list[str]:
 
 
 def _calls(rows: Sequence[ListedJob], room: int) -> list[str]:
-    """What to type, if that leaves room for the name; "": it gets a line of its own."""
+    """What to type, if that leaves room for the name; "" if it gets its own line."""
     calls = [typed(row.call) for row in rows]
     return [call if len(call) <= room - 12 else "" for call in calls]
 
@@ -117,7 +117,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _beside(frame: BaseFrame, rows: Sequence[ListedJob]) -> list[str]:
-    """What has no place in the table: what no recorder means, who waits, and notes on hosts."""
+    """What does not fit the table: the meaning of "no recorder", waiting jobs, notes on hosts."""
     lines = []
     if any(row.activity.unprepared for row in rows):
         lines.append("no recorder: seen from outside (pending ops, stacks, torch's own history)")

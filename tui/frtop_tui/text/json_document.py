@@ -58,7 +58,7 @@ def document(frame: Frame) -> dict[str, Any]:
 
 
 def _settings(ranks: Iterable[Rank]) -> dict[str, Any]:
-    """Empty where no rank's settings are known: no difference is news only where they are."""
+    """Empty if no rank's settings are known: without them, "no difference" means nothing."""
     found = environment(ranks)
     if not (found.common or found.different):
         return {}
@@ -170,7 +170,7 @@ def verdict_fields(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[
 
 
 def _compared(frame: Frame) -> dict[str, Any]:
-    """How well stragglers would show; `visible_share` is null where they would not."""
+    """How well stragglers would show; `visible_share` is null if they would not."""
     found = compared(frame)
     return {
         "compared_s": rounded(found.ns / 1e9),
@@ -181,7 +181,7 @@ def _compared(frame: Frame) -> dict[str, Any]:
 
 
 def _slowness(slow: Slowness) -> dict[str, Any]:
-    """How slow somebody is, in seconds."""
+    """How slow a rank is, in seconds."""
     return {
         "late_ops": slow.late,
         "sampled_ops": slow.sampled,

@@ -38,9 +38,9 @@ TONES: Final = (
 
 
 class WordLine(NamedTuple):
-    """A sentence: what it is about, what is said, its tone, and the ranks that it is about.
+    """A sentence: its subject, its text, its tone, and its ranks.
 
-    `ranks` are folded, stand at the end of the line, and are cut to fit it.
+    `ranks` are folded, at the end of the line, and cut to fit it.
     """
 
     subject: str
@@ -59,7 +59,7 @@ def text_of(line: Line) -> str:
 
 
 def join(parts: Iterable[Line], between: str = " · ", tone: str = "dim") -> Line:
-    """The parts in one line with a separator; empty parts are left out."""
+    """The parts in one line with a separator, without empty parts."""
     spans: list[Span] = []
     for part in parts:
         if not text_of(part):

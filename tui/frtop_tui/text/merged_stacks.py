@@ -97,7 +97,7 @@ def _smallest_first(node: StackNode) -> tuple[int, int]:
 
 
 def shared_op(frame: Frame, node: StackNode) -> str:
-    """The op that all ranks ending at this node wait in; empty where they differ."""
+    """The op that all ranks ending at this node wait in; "" if they differ."""
     if not node.ends_here or node.children:
         return ""
     found = {
@@ -118,7 +118,7 @@ def why_no_stack(rank: JudgedRank) -> str:
             return dump.help or dump.error
         return "no thread with Python frames"
     if not rank.evidence.has_stacks:
-        return "the files that were read do not have its stack"
+        return "its stack is not in these files"
     if rank.state == "unreachable":
         return "its agent cannot be reached"
     return "no stack has arrived yet"

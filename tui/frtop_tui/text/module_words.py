@@ -60,7 +60,7 @@ def why_empty(frame: Frame, found: JobStatistics | None, no_answer: str = "") ->
 
 
 def sum_words(found: JobStatistics) -> str:
-    """`sum of 4 ranks`: what counts and bytes are."""
+    """`sum of 4 ranks`: what counts and bytes add up."""
     words = ranks_words(found)
     return f"sum of {words}" if len(found.ranks) > 1 else words
 

@@ -1,4 +1,4 @@
-"""What limits a verdict or stands beside it: notes on the recording, the job, its ranks and hosts.
+"""What limits or accompanies a verdict: notes on the recording, the job, its ranks and hosts.
 
 Screens, `frtop diagnose`, `frtop jobs` and reports choose from these.
 """
@@ -43,7 +43,7 @@ def recorded_lines(frame: Frame) -> list[str]:
 
 
 def job_notes(frame: Frame, beginnings: tuple[str, ...] = ("",)) -> list[str]:
-    """Notes on the job, on what was not seen of it, and those of ranks with these beginnings."""
+    """Notes on the job, on its unseen parts, and those notes of ranks that begin like this."""
     missing = (note.text for note in frame.coverage.notes)
     return [*frame.notes, *missing, *rank_notes(frame.ranks.values(), beginnings)]
 
@@ -71,7 +71,7 @@ def unreachable_hosts(frame: Frame) -> list[str]:
 
 
 def host_facts(frame: Frame) -> list[str]:
-    """What gauges show that is out of the ordinary, by host: a line for each fact."""
+    """What is out of the ordinary in gauges, by host: a line for each fact."""
     lines: list[str] = []
     left: list[str] = []
     for host in frame.hosts:

@@ -145,7 +145,7 @@ def call_figures(row: CallRow) -> dict[str, float | None]:
 
 
 def statistics_document(found: JobStatistics, order: str = SLOWEST) -> dict[str, Any]:
-    """The same as JSON; times in ns, bandwidths in bytes per second."""
+    """The table as JSON; times in ns, bandwidths in bytes per second."""
     rows = [
         {
             "kind": row.kind,

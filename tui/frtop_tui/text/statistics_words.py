@@ -14,7 +14,7 @@ from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_sizes, timing, window
 
 LONGEST_S: Final = 3600.0
-"""As far as rings reach: 8,192 or 65,536 ops of a rank, usually minutes."""
+"""As far back as rings reach: 8,192 or 65,536 ops of a rank, usually minutes."""
 _SLICES_S: Final = 20.0
 """A window consists of slices of this length, so it may be longer than asked for."""
 
@@ -31,7 +31,7 @@ def mean_sizes(row: CallRow) -> tuple[float, float] | tuple[()]:
 
 
 def place_words(site: wire.Site | None) -> str:
-    """`train.py:231`; `-` where the line is not known."""
+    """`train.py:231`; `-` if the line is unknown."""
     return site_name(site) or NOT_KNOWN
 
 
@@ -41,7 +41,7 @@ def labels_of(groups: Iterable[GroupView]) -> dict[GroupKey, str]:
 
 
 def group_words(row: CallRow, labels: Mapping[GroupKey, str]) -> str:
-    """`default_pg`, or `tp:*` for several groups that are alike; `-` where it is not known."""
+    """`default_pg`, or `tp:*` for several alike groups; `-` if unknown."""
     if not row.groups:
         return NOT_KNOWN
     return alike_words(labels.get(key, key.name) for key in row.groups)
@@ -62,12 +62,12 @@ def alike_words(labels: Iterable[str]) -> str:
 def clock_words(found: JobStatistics) -> str:
     """How far apart clocks of hosts may be; "" for one host."""
     if found.clock_error_ns is None:
-        return "clocks of hosts not measured: who arrives last between hosts is not known"
+        return "hosts' clocks not measured: the last to arrive between hosts is unknown"
     return f"clocks ±{timing(found.clock_error_ns)}" if found.clock_error_ns else ""
 
 
 def window_words(found: JobStatistics) -> str:
-    """`last 60 s`; if rings have lost older ops, from when on all are counted."""
+    """`last 60 s`; if rings have lost older ops, the time from which all are counted."""
     seconds = max(0.0, (found.until_ns - found.from_ns) / 1e9)
     if seconds > 0.98 * found.seconds:
         return f"last {window(found.seconds)}"
@@ -75,7 +75,7 @@ def window_words(found: JobStatistics) -> str:
 
 
 def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, bool]:
-    """`window 60 s`, and whether the statistics that are shown cover it: else the words say what.
+    """`window 60 s`, and whether the shown statistics cover it; else the words say what.
 
     `wanted_s`: what the screen asked for; 0 is as far as rings reach.
     """
@@ -91,7 +91,7 @@ def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, boo
 def waiting_words(frame: Frame, found: JobStatistics | None, no_answer: str = "") -> str:
     """`waiting for the ranks' answers (1 of 4)`; "" once half have answered: some never may.
 
-    `no_answer`: why none will be shown, to be said instead.
+    `no_answer`: why no answer will be shown, to print instead.
     """
     if frame.recorded is not None:
         return ""

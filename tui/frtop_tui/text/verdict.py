@@ -36,7 +36,7 @@ class VerdictText:
     missing: tuple[str, ...]
 
     def fact(self, label: str) -> str:
-        """One of the facts; "" where there is none."""
+        """One of the facts; "" if there is none."""
         return dict(self.facts).get(label, "")
 
 

@@ -21,7 +21,7 @@ _MOST_LABELS: Final = 40
 
 
 def drawing_svg(graph: WaitDrawing) -> str:
-    """One `svg` element; "" where nobody waits."""
+    """One `svg` element; "" if nobody waits."""
     if not graph.boxes:
         return ""
     labels = len(graph.arrows) <= _MOST_LABELS

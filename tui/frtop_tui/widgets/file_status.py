@@ -18,7 +18,7 @@ FILE_TONES = {"collecting": "strong", "writing": "strong", "written": "good", "f
 
 
 def short_path(path: str) -> str:
-    """The path relative to the current folder, where it lies below that."""
+    """The path relative to the current folder, if it is below that."""
     try:
         return path.removeprefix(f"{Path.cwd()}/")
     except OSError:  # the current folder was deleted

@@ -18,7 +18,7 @@ GAP: Final = " "
 def graph(
     gauges: HostGauges, subject: GaugedSubject, gauge: str, width: int, highest: int = 0
 ) -> str:
-    """The end of a gauge's history in `width` cells; "" where there is none.
+    """The end of a gauge's history in `width` cells; "" if there is none.
 
     `highest` is a full bar; 0: the highest value shown.
     """
@@ -45,7 +45,7 @@ def sparkline(values: tuple[int, ...], width: int, highest: int = 0) -> str:
 
 FULL: Final = 1000
 _HIGH: Final = 900
-"""From here on a share gets another tone; words say whether it is trouble."""
+"""From here on, a share gets another tone; words say whether it is trouble."""
 NOTHING: Final[Span] = ("", "")
 
 

@@ -55,7 +55,7 @@ def natural_key(text: str) -> list[tuple[int, str]]:
 
 
 def short_hosts(hosts: Sequence[str]) -> dict[str, str]:
-    """Host names without their domain, as long as they still differ."""
+    """Host names without their domain, if they still differ."""
     short = {host: host.partition(".")[0] for host in hosts}
     return short if len(set(short.values())) == len(short) else {host: host for host in hosts}
 

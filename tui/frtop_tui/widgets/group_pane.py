@@ -176,7 +176,7 @@ def _settings(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[Wo
     about += f", made {how_often(view.key.epoch + 1)}" if view.key.epoch else ""
     rows = [WordLine("group", about, "warn" if len(texts) > 1 or len(backends) > 1 else "")]
     if not view.exact:
-        text = "members do not count from its creation: numbers (~#) cannot be compared"
+        text = "members do not count from its creation, so numbers (~#) cannot be compared"
         rows.append(WordLine("", text, "warn"))
     for what, tone in ((blind, "dim"), (errors, "bad")):
         head = "its device is not followed" if what is blind else "error"
@@ -192,7 +192,7 @@ def _by_value(values: Mapping[str, Sequence[int]]) -> str:
 
 
 def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> list[WordLine]:
-    """Who arrives last at its ops, and by how much; or why that is not known."""
+    """Which rank arrives last at its ops, and by how much; or why that is unknown."""
     if arrivals is None:
         if frame.statistics is None:
             why = "no statistics yet"
@@ -212,7 +212,7 @@ def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> l
     if error is not None and arrivals.skew_ns <= error:
         return [
             *rows,
-            WordLine("", "who arrives last is not known: the clocks' error is larger", "dim"),
+            WordLine("", "the last to arrive is unknown: the clocks' error is larger", "dim"),
         ]
     ones = [
         f"rank {rank} in {count:,} of {arrivals.ops:,}"

@@ -74,7 +74,7 @@ class HostPane(LineView):
         super().__init__(id="host", classes="pane")
         self.row: HostRow | None = None
         self.ranks: Mapping[int, int] = {}
-        """By key, the ranks of the host that are of the shown job."""
+        """The host's ranks in the shown job, by key."""
 
     def show(self, row: HostRow | None, ranks: Mapping[int, int]) -> None:
         self.row, self.ranks = row, ranks

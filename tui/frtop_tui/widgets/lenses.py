@@ -27,10 +27,10 @@ MOST_STEPS: Final = 12
 
 
 class OwnTime(NamedTuple):
-    """Of one rank: medians over its newest steps, in ns.
+    """Medians over one rank's newest steps, in ns.
 
-    `own_ns` is an upper bound: unseen waits are part of it. `more_ns` is what it has more than its
-    peers in the same steps; None without peers, or with too few such steps.
+    `own_ns` is an upper bound: unseen waits are part of it. `more_ns` is how much more it has than
+    its peers in the same steps; None without peers, or with too few such steps.
     """
 
     own_ns: int
@@ -87,7 +87,7 @@ def _compared(statistics: JobStatistics, peers: Sequence[int]) -> dict[int, OwnT
 
 
 class _Others(NamedTuple):
-    """The median of all values but one: one of three, by where that one lies."""
+    """The median of all values but one: one of three, depending on the position of that one."""
 
     low: int
     high: int
@@ -115,7 +115,7 @@ class _Others(NamedTuple):
 
 UNKNOWN: Final[Span] = ("?", "unreachable")
 NO_STATISTICS: Final = "no statistics yet"
-NO_STEPS: Final = "nobody records steps: call frtop_probe.step() once in each"
+NO_STEPS: Final = "no steps are recorded: call frtop_probe.step() once in each"
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +343,7 @@ LENSES: Final[Mapping[str, Lens | None]] = {
     "arrival skew": skew,
     "device use": device_use,
 }
-"""In the order of the key; states are drawn as they are."""
+"""In the order of the key; the grid itself draws states."""
 EMPTY: Final = LensView()
 EVERY_FRAME: Final = ("lag", "device use")
 """Lenses to update with each frame; the others change with statistics only."""

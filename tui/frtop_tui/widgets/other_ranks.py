@@ -1,4 +1,4 @@
-"""Where all other ranks are, grouped by op: one rank's position against the others'."""
+"""Where all other ranks are, grouped by op, compared with one rank."""
 
 from __future__ import annotations
 

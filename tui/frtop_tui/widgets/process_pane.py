@@ -25,7 +25,7 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, reflow, tail, wrap
 
 _NOT_MOVING: Final = frozenset({"blocked", "late", "silent", "stopped"})
-"""States in which a rank's GPU should be idle. One that moves may run small kernels."""
+"""States in which a rank's GPU should be idle. A moving rank may run small kernels."""
 
 
 def gpu_lines(rank: JudgedRank, now_ns: int) -> list[Line]:

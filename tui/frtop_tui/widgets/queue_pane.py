@@ -22,7 +22,7 @@ from frtop_tui.widgets.spans import Line, fit, plain, wrap
 PARTS: Final = ("fetch", "forward", "backward", "optimizer")
 _NOW: Final = 2**63
 Placed = tuple[int, Line]
-"""A line, and the time of the rank's host at which it belongs."""
+"""A line, and its time on the rank's host."""
 
 
 def step_lines(
@@ -61,7 +61,7 @@ def _step(before: wire.Mark | None, step: wire.Mark, parts: Sequence[wire.Mark])
 def _unfinished(
     rank: JudgedRank, before: wire.Mark | None, parts: Sequence[wire.Mark], now_ns: int
 ) -> str:
-    """What is known about the step that the rank is in, and which part of it lasts."""
+    """What is known about the rank's current step, and which part of it is under way."""
     over = rank.exit_info is not None
     done = [mark for mark in parts if mark.end_ns]
     words = [_sums(done)] if done else []

@@ -13,7 +13,7 @@ __all__ = ["TONES", "Line", "Span", "join", "plain", "text_of"]
 
 
 def cells(text: str) -> int:
-    """Width of a text in terminal cells; of ASCII without the look-up of each character."""
+    """Width of a text in terminal cells; skips the look-up of each character for ASCII."""
     return len(text) if text.isascii() else cell_len(text)
 
 
@@ -31,7 +31,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def fit_middle(text: str, width: int) -> str:
-    """The same for names whose end matters as much as their start: `DDP buck~2.mlp`."""
+    """Like `fit`, for names whose end matters as much as their start: `DDP buck~2.mlp`."""
     if cells(text) <= width:
         return fit(text, width)
     end = (width - 1) // 2
@@ -93,7 +93,7 @@ def word_rows(
 ) -> list[Line]:
     """Each sentence, wrapped, after its subject; a sentence about ranks takes one line.
 
-    `room` are the cells for subjects, and `tone` is theirs; 0: each takes its own length.
+    `room` is the cells for subjects (0: each takes its own length), `tone` their tone.
     """
     rows: list[Line] = []
     for one in words:

@@ -210,7 +210,7 @@ class StackPane(LineView):
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """`enter` is shown only where there is something to fold."""
+        """Shows `enter` only if there is something to fold."""
         return (
             self.foldable if action == "toggle_fold" else super().check_action(action, parameters)
         )

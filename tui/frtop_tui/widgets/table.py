@@ -22,7 +22,7 @@ RANK_KEYS: Final = (
 WIDE: Final = 110
 """Table width, in cells, from which columns take their `wide` width."""
 WIDEST: Final = 56
-"""Most cells of a column that takes the rest, unless it is last: its neighbours stay close."""
+"""Most cells of a column that takes the rest, unless it is last: keeps its neighbours close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Column(Generic[RowT]):
 
 
 def neighbour(titles: Sequence[str], title: str, by: int) -> str:
-    """The title beside this one; the last is followed by the first."""
+    """The title beside this one; the first follows the last."""
     index = titles.index(title) if title in titles else 0
     return titles[(index + by) % len(titles)]
 
@@ -64,7 +64,7 @@ class LineTable(LineView, Generic[RowT]):
         self.reverse = False
         self.cursor = 1
         self.suffices: Mapping[str, int] = {}
-        """Cells that are enough for a column's texts, by its title, where they were measured."""
+        """Cells that are enough for a column's texts, by title, if measured."""
 
     def show(
         self,
@@ -77,8 +77,8 @@ class LineTable(LineView, Generic[RowT]):
 
         Args:
             rows: all of them.
-            same: equal for a row now and before, so that the cursor follows it. On the first line
-                the cursor stays, to show the row that is first.
+            same: equal for a row now and before, so the cursor follows it. On the first line the
+            cursor stays, to show the first row.
             sticks: it follows its row from the first line, too.
         """
         chosen = self.chosen if same is not None and (self.cursor > 1 or sticks) else None
@@ -118,7 +118,7 @@ class LineTable(LineView, Generic[RowT]):
 
     def _cells(self, column: Column[RowT], width: int) -> int:
         most = column.wide if column.wide and width >= WIDE else column.width
-        # Beside a title there may be the sign of the order.
+        # The sign of the order may follow a title.
         return min(most, max(self.suffices.get(column.title, most), len(column.title) + 2))
 
     def content(self, width: int) -> Sequence[Line]:

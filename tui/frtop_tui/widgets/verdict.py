@@ -24,7 +24,7 @@ def verdict_lines(said: VerdictText, width: int) -> list[Line]:
 
 
 def evidence_lines(said: VerdictText, width: int, which: str = "") -> list[Line]:
-    """What was seen and what could not be seen; `which` numbers one of several verdicts."""
+    """What frtop saw and could not see; `which` numbers one of several verdicts."""
     rows: list[Line] = []
     for label, tone, sentences in (
         (f"seen{which}", "dim", said.evidence),
@@ -38,7 +38,7 @@ def evidence_lines(said: VerdictText, width: int, which: str = "") -> list[Line]
 def panel_lines(frame: Frame, width: int, numbers: str = "") -> list[Line]:
     """The frame's problem first, then verdicts, files, evidence and notes.
 
-    `numbers` is what sampled numbers show, which is not part of a verdict.
+    `numbers` is what sampled numbers show; it is not part of a verdict.
     """
     rows: list[Line] = []
     if frame.problem:

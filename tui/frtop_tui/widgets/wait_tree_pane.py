@@ -26,7 +26,7 @@ NOBODY: Final = "nobody waits for anybody"
 MOST: Final = 24
 """Lines of ranks that ended; later ends follow from the first."""
 Row = tuple[tuple[int, ...], Line]
-"""A line, and the ranks that it is about."""
+"""A line, and the ranks that it concerns."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _Ending:
 
 
 def rows_without_waits(frame: Frame, width: int) -> list[Row]:
-    """What is shown instead of the tree, line by line."""
+    """The lines that replace the tree."""
     ended = sum(view.exit_info is not None for view in frame.ranks.values())
     ranks = counted(len(frame.ranks), "rank")
     head = f"{NOBODY} now: {ended:,} of {ranks} ended" if ended else NOBODY
@@ -169,21 +169,21 @@ def cause_of(box: Box, reasons: Mapping[int, Why]) -> str:
 
 
 def note_of(frame: Frame, width: int) -> list[Line]:
-    """For a slow job: who waits for whom at one moment says little about stragglers."""
+    """For a slow job: the waits at one moment say little about stragglers."""
     found = [one for one in frame.verdicts if one.kind == "slow"]
     if not found:
         return []
     ranks = sorted({rank for one in found for rank in chain(one.culprits, *one.parties)})
     who = rank_words(fold(ranks), 30)
     text = (
-        "The waits below are those of this moment, in a job that goes on: the ranks on top need not"
-        " be the ones that arrive late step after step."
+        "The waits below are those of this moment, in a job that makes progress: the ranks on top"
+        " need not be the ones that arrive late step after step."
     )
     return wrap(f"slow · {found[0].confidence}: {who}. {text}", width, "warn")
 
 
 class WaitsNote(LineView, can_focus=False):
-    """Above the tree; hidden if there is nothing to say."""
+    """A note above the tree; hidden if there is nothing to say."""
 
     def __init__(self) -> None:
         super().__init__(id="waits-note")

@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, f"`{self.prog} --help` lists the options")
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        """Unlike argparse's own, fails if help cannot be written."""
+        """Unlike argparse's own method, fails if help cannot be written."""
         print(message, end="", file=file)
 
 

@@ -1,4 +1,4 @@
-"""Thousands of scripted ranks: real agents' messages over real sockets, about ranks that are not.
+"""Thousands of scripted ranks: real agents' messages over real sockets, about made-up ranks.
 
 script    what happens when: steps, ops, faults, as functions of the time
 ranks     the same as an agent reports it: updates, snapshots, histories

@@ -2,7 +2,7 @@
 
     python -m frtop_tui.demo.scripted RANKS FAULT BEGIN_NS PROCESS PROCESSES
 
-It says on which ports its hosts listen, in one line of JSON, and ends with its standard input.
+It prints its hosts' ports in one line of JSON, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from frtop_tui.demo.scripted.service import Service
 
 
 def main() -> None:
-    """Serves until the other end of standard input is closed, however that happened."""
+    """Serves until the other end of standard input closes for whatever reason."""
     ranks, fault, begin_ns, process, processes = sys.argv[1:6]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; whoever started this ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal; whoever started this ends it
     script = Script(ScriptedMesh.of(int(ranks)), fault, int(begin_ns))
     hosts = range(int(process), script.shape.hosts, int(processes))
     service = Service(keys.load(create=False), script, hosts)

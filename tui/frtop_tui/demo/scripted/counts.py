@@ -59,7 +59,7 @@ def history(host: HostRanks, rank: int, now_ns: int, request: wire.HistoryReques
 
 
 def _marks(host: HostRanks, rank: int, step: int, at: Position, now_ns: int) -> Iterator[wire.Mark]:
-    """The phases of a step that have begun, and the step if it is over."""
+    """The phases of a step that have begun, and the step itself if it is over."""
     script = host.script
     until = now_ns if step < at.step else host.came_to_ns(rank, at, now_ns)
     for kind, begin, end in script.phases(host.levels[rank], step):
@@ -73,7 +73,7 @@ def _marks(host: HostRanks, rank: int, step: int, at: Position, now_ns: int) -> 
 
 
 class Counts:
-    """Statistics of a host's ranks. What ranks of one level share is counted once."""
+    """Statistics of a host's ranks. Counts once what ranks of one level share."""
 
     def __init__(self, host: HostRanks) -> None:
         self._host = host
@@ -81,7 +81,7 @@ class Counts:
         self._steps: dict[tuple[_Window, int], wire.StepTimes] = {}
 
     def answer(self, request: wire.StatisticsRequest, now_ns: int) -> wire.StatisticsResponse:
-        """What the ranks did within the window that is asked for."""
+        """What the ranks did within the requested window."""
         host = self._host
         until = min(request.until_ns or now_ns + host.skew_ns, now_ns + host.skew_ns)
         self._calls.clear()
@@ -101,7 +101,7 @@ class Counts:
         at = script.position(rank, level, until)
         oldest = max(0, at.step - HISTORY_OPS // len(script.program) + 1)
         since = request.since_ns - host.skew_ns
-        # A step belongs to the window in which it ends, so that slices of time share none.
+        # A step belongs to the window in which it ends, so slices of time share none.
         first = max(oldest, self._first_ending(since))
         last = min(at.step, self._first_ending(until))
         window = _Window(first, max(first, last), level)
@@ -132,14 +132,14 @@ class Counts:
         return step if self._host.script.step_ns(step + 1) >= at_ns else step + 1
 
     def _took(self, window: _Window, step: int, op: int) -> int:
-        """How long an op takes a rank of this level, from the middle of all ranks' jitter."""
+        """How long an op takes at this level, from the middle of all ranks' jitter."""
         script = self._host.script
         issued = script.issue_ns(0, window.level, step, op)
         jitter = (step * 104_729 + op * 1_299_709) % JITTER_NS
         return script.end_ns(window.level, step, op) - (issued - jitter + JITTER_NS // 2)
 
     def _count(self, window: _Window) -> tuple[wire.CallStatistics, ...]:
-        """Ops by line; those that are over within whole steps."""
+        """Ops by line that are over within whole steps."""
         script, host = self._host.script, self._host
         steps = range(window.first, window.last)
         slow = [step for step in steps if step >= script.fault_step]
@@ -190,7 +190,7 @@ class Counts:
         )  # fmt: skip
 
     def _samples(self, rank: int, window: _Window, most: int) -> tuple[wire.SampledOps, ...]:
-        """At most `most` ops of each group, chosen by their number as ranks do."""
+        """At most `most` ops of each group, chosen by number like in real ranks."""
         script, host = self._host.script, self._host
         lines = {(one.group, one.site): n for n, one in enumerate(self._calls[window], 1)}
         of_line = {op.line: n + 1 for n, op in reversed(list(enumerate(script.program)))}

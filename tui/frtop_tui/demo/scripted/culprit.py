@@ -40,7 +40,7 @@ _LOADING: Final = (
 
 
 def in_op(kind: str, site: wire.Site) -> tuple[wire.TraceFrame, ...]:
-    """The stack of a rank inside of an op."""
+    """The stack of a rank inside an op."""
     return (
         _at(_C10D, 3024, kind),
         _at(_PACKAGES + "torch/distributed/c10d_logger.py", 83, "wrapper"),
@@ -51,7 +51,7 @@ def in_op(kind: str, site: wire.Site) -> tuple[wire.TraceFrame, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RankLook:
-    """A rank's process and main thread; `fetch` and `heartbeats` are what its ring says."""
+    """A rank's process and main thread; `fetch` and `heartbeats` come from its ring."""
 
     frames: tuple[wire.TraceFrame, ...] = COMPUTING
     active: bool = True
@@ -85,7 +85,7 @@ LOOKS: Final[dict[str, RankLook]] = {
     "compute": RankLook((_at("/home/ml/llama/search.py", 44, "refine", "m = torch.tanh(m @ m)"),
                      *_MAIN)),
 }  # fmt: skip
-"""Faults after which the culprit lives, and is in no op."""
+"""Faults after which the culprit lives and is in no op."""
 ENDS: Final = {
     "exit": wire.ExitInfo(0, exit_code=0, clean=True),
     "exception": wire.ExitInfo(0, exit_code=1),

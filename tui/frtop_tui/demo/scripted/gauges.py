@@ -1,4 +1,4 @@
-"""The gauges of a scripted host, through the table that real agents number and send them with."""
+"""The gauges of a scripted host, numbered and sent through the same table as in real agents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _THROUGH_LINK: Final = 31 * 10**8
 
 
 class ScriptedFigures:
-    """What a host's agent reports of its gauges; each reading is a function of the time alone."""
+    """What a host's agent reports about its gauges; each reading depends only on the time."""
 
     def __init__(self, host: HostRanks) -> None:
         self._host = host
@@ -34,12 +34,12 @@ class ScriptedFigures:
         return self._newest.changes()
 
     def full(self, now_ns: int) -> wire.HostSample | None:
-        """All of the newest."""
+        """All of the newest figures."""
         self._read(now_ns)
         return self._newest.full()
 
     def history(self, request: wire.GaugeHistoryRequest, now_ns: int) -> wire.GaugeHistory:
-        """Ten minutes: computed on request, in some 30 ms."""
+        """Ten minutes, computed on request in some 30 ms."""
         last = now_ns // PERIOD_NS
         table = GaugeTable()
         for number in range(last - REMEMBERED + 1, last + 1):

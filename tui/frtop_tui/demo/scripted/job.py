@@ -37,7 +37,7 @@ class ScriptedJob:
         return self
 
     def start(self) -> tuple[Endpoint, ...]:
-        """Starts all hosts; where their agents listen.
+        """Starts all hosts; returns where their agents listen.
 
         Raises:
             DemoFailed: a process did not come up.
@@ -63,7 +63,7 @@ class ScriptedJob:
             line = process.stdout.readline()
             if not line:
                 last = (self._folder / "log").read_text(errors="replace").splitlines()[-4:]
-                raise DemoFailed("\n".join(["the scripted hosts do not start", *last]),
+                raise DemoFailed("\n".join(["the scripted hosts did not start", *last]),
                                  "with fewer ranks it needs fewer files: `ulimit -n`")  # fmt: skip
             found += [
                 Endpoint(name, ADDRESS, pub, ask, pair.public)

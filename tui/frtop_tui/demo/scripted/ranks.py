@@ -28,7 +28,7 @@ from frtop_tui.demo.scripted.script import (
 
 RUN: Final = "demo"
 QUICK_NS: Final = 400 * MS
-"""Updates omit the last op of a group that moved since: it would be outdated at once."""
+"""Updates omit the last op of a group that has moved since: it would be outdated at once."""
 PROCESS_TICKS: Final = 8
 """Every eighth tick sends the process and the GPU of a rank; ranks take turns."""
 HISTORY_OPS: Final = 4096
@@ -37,7 +37,7 @@ GPU: Final = wire.Gpu(0, "GPU-scripted", "scripted GPU", 700_000, 80 << 30, 90_0
 
 
 class HostRanks:
-    """Keys of ranks are their numbers and one. All times that leave are of the host's clock."""
+    """A rank's key is its number plus one. All outgoing times are on the host's clock."""
 
     def __init__(self, script: Script, index: int) -> None:
         self.script = script
@@ -202,7 +202,7 @@ class HostRanks:
         )
 
     def came_to_ns(self, rank: int, at: Position, now_ns: int) -> int:
-        """Until when a rank went on: now, or when it hung."""
+        """Until when a rank kept going: now, or when it hung."""
         script = self.script
         if not script.hangs or at.step < script.fault_step:
             return now_ns
@@ -248,7 +248,7 @@ class HostRanks:
         )  # fmt: skip
 
     def gpu(self, rank: int, now_ns: int) -> wire.Gpu:
-        """The rank's GPU with a sample of now: the straggler's is slowed by a power brake."""
+        """The rank's GPU with a current sample: a power brake slows the straggler's."""
         script = self.script
         braked = script.fault == "slow" and rank == script.culprit and now_ns >= script.fault_ns
         sample = wire.GpuSample(
@@ -262,7 +262,7 @@ class HostRanks:
         )  # fmt: skip
 
     def snapshot(self, rank: int, now_ns: int, *, stacks: bool, ops: int) -> wire.Snapshot:
-        """The rank's processes, stacks and last ops, as asked for."""
+        """The rank's processes, stacks and last ops, as requested."""
         at = self.script.position(rank, self.levels[rank], now_ns)
         key, taken = rank + 1, now_ns + self.skew_ns
         last = tuple(self.last_ops(rank, now_ns, ops)) if ops else ()

@@ -1,8 +1,8 @@
 """What happens when in a scripted job: a pure function of the time, the same in every process.
 
-Every step runs the same program of ops on a mesh pp x dp x tp. A fault at one rank spreads as it
-would: first the ranks of its tp group wait, then who shares a dp group with one of these, and so on
-until all do. How a rank is struck is its level; level 0 is the culprit.
+Every step runs the same program of ops on a mesh pp x dp x tp. A fault at one rank spreads as in
+reality: first the ranks of its tp group wait, then those that share a dp group with one of these,
+and so on until all do. A rank's level is its distance from the culprit, which has level 0.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ MS: Final = 1_000_000
 SECOND: Final = 1_000 * MS
 TP_SIZE: Final = 8
 MOST_HOSTS: Final = 128
-"""Each is two connections with a handshake: more would take long on a small machine."""
+"""Each needs two connections with a handshake: more would take long on a small machine."""
 LEAST: Final = 16
 MOST: Final = 16_384
 PERIOD_NS: Final = SECOND
 """Duration of a step without a fault."""
 DELAY_NS: Final = 150 * MS
-"""How much longer the straggler needs in each step. Throttled, it is a part of that late to each op
-of its tp group, which come first in the program; with slow data, all of it to the first one."""
+"""How much longer the straggler needs for each step. If throttled, it is late by a part of that to
+each op of its tp group, which come first in the program; with slow data, by all of it to the
+first."""
 STEPS_BEFORE: Final = 400
-"""Steps that were made before the demo starts, so that there is a history."""
+"""Steps before the start of the demo, to have a history."""
 FAULT_AFTER: Final = 12
 """Steps from the start of the demo to the fault."""
 JITTER_NS: Final = 600_000
@@ -84,13 +85,13 @@ PROGRAM: Final = _program()
 DATA_NS: Final = 18 * MS
 """How long each step waits for its batch, at its start."""
 AFTER_OPS_NS: Final = 3 * MS
-"""From the last op of a forward or backward to its end, and from there to the next phase."""
+"""Time from the last op of a forward or backward to its end, and from there to the next phase."""
 OPTIMIZER_NS: Final = 14 * MS
 
 
 @dataclass(frozen=True)
 class ScriptedMesh:
-    """The mesh. Ranks count along tp first, so that a tp group is on one host."""
+    """The mesh. Ranks count along tp first, so a tp group is on one host."""
 
     pp: int
     dp: int
@@ -143,13 +144,13 @@ class ScriptedMesh:
         return f"0-{self.world - 1}"
 
     def index(self, group: int, rank: int) -> int:
-        """Which of the groups of one axis a rank is in."""
+        """The index of a rank's group among those of one axis."""
         pp, dp, tp = self.place(rank)
         return {TP: pp * self.dp + dp, DP: pp * self.tp + tp, PP: dp * self.tp + tp}.get(group, 0)
 
 
 class ScriptedPhase(NamedTuple):
-    """What a rank does of its own, as its recorder marks it; `kind` is that of the mark."""
+    """What a rank does on its own, as its recorder marks it; `kind` is the mark's."""
 
     kind: str
     begin_ns: int
@@ -174,7 +175,7 @@ class Script:
 
     @cached_property
     def program(self) -> tuple[PlannedOp, ...]:
-        """Without an axis of one rank, also without its ops."""
+        """The program; omits the ops of an axis with one rank."""
         return tuple(op for op in PROGRAM if op.group != PP or self.shape.pp > 1)
 
     @cached_property
@@ -219,7 +220,7 @@ class Script:
 
     @cached_property
     def struck(self) -> tuple[int, ...]:
-        """By level, the first op of the program in which a rank waits for the culprit."""
+        """The first op of the program, by level, in which a rank waits for the culprit."""
         groups = [op.group for op in self.program]
         last = groups.index(PP) if PP in groups else groups.index(WORLD)
         return (0, 0, groups.index(DP), last)
@@ -230,7 +231,7 @@ class Script:
         return at + max(0, slow) * DELAY_NS
 
     def step_at(self, now_ns: int) -> int:
-        """The step of a time; a job that hangs stays in the one of its fault."""
+        """The step at a time; a hung job stays in the step of its fault."""
         step = STEPS_BEFORE + (now_ns - self.begin_ns) // PERIOD_NS
         if self.hangs:
             return min(step, self.fault_step)
@@ -246,7 +247,7 @@ class Script:
         return self.step_ns(step) + self.program[op].begin_ns + late + jitter
 
     def end_ns(self, level: int, step: int, op: int) -> int:
-        """When the members of a group are through with an op, all together."""
+        """When the members of a group finish an op, all together."""
         planned = self.program[op]
         late = self._late_ns(level, step, op + 1)
         return self.step_ns(step) + planned.begin_ns + planned.took_ns + late

@@ -1,7 +1,7 @@
 """The agents of many scripted hosts in one process: their sockets, keys, ticks and answers.
 
-What leaves and arrives is what real agents and operators exchange, encrypted, each host on ports of
-its own. Only the ranks behind it are scripted.
+Real agents and operators exchange the same messages, encrypted, each host on its own ports. Only
+the ranks behind them are scripted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ADDRESS: Final = "127.0.0.1"
 SOCKETS_PER_HOST: Final = 2
 FILES_PER_HOST: Final = 8
 """Each socket needs an eventfd, a listener and connections."""
-VERSION: Final = own_version() or "scripted"  # reading it takes a millisecond
+VERSION: Final = own_version() or "scripted"  # reading this takes a millisecond
 NOT_HERE: Final = "a scripted rank has no process: this is what `frtop demo --ranks` cannot show"
 
 
 class _OwnKey:
-    """Admits the key of the demo alone."""
+    """Admits only the demo's key."""
 
     def __init__(self, pair: KeyPair) -> None:
         self._pair = pair
@@ -138,7 +138,7 @@ class Service:
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, SOCKETS_PER_HOST * len(hosts) + 64)
         self._authenticator = ThreadAuthenticator(self._context)
-        self._authenticator.start()  # first: without it, sockets admit everybody
+        self._authenticator.start()  # must come first: without it, sockets admit everybody
         self._authenticator.configure_curve_callback(DOMAIN, credentials_provider=_OwnKey(pair))
         self.agents = [ScriptedAgent(self._context, pair, script, index) for index in hosts]
         self._poller = zmq.Poller()
@@ -147,11 +147,11 @@ class Service:
             self._poller.register(socket, zmq.POLLIN)
 
     def stop_with(self, file: int) -> None:
-        """Ends when this file has something to read, or its other end is gone."""
+        """Makes `run` end when this file is readable, or its other end is gone."""
         self._poller.register(file, zmq.POLLIN)
 
     def run(self) -> None:
-        """Ticks and answers until `stop_with` has news. Hosts tick one after the other."""
+        """Ticks and answers until `stop_with` ends it. Hosts tick one after the other."""
         due = self._ticks()
         next_tick, agent = next(due)
         while True:
@@ -160,12 +160,12 @@ class Service:
                 if isinstance(socket, int):
                     return
                 self._by_socket[socket].answer_all()
-            if next_tick <= time.monotonic():  # one at a time: requests come in between
+            if next_tick <= time.monotonic():  # one at a time, to answer requests in between
                 agent.tick()
                 next_tick, agent = next(due)
 
     def _ticks(self) -> Iterator[tuple[float, ScriptedAgent]]:
-        """When each agent ticks, spread over the time of a tick; late ones do not catch up."""
+        """When each agent ticks, spread over one tick's time; late ones do not catch up."""
         pause = TICK / max(1, len(self.agents))
         at = time.monotonic()
         while True:
