@@ -128,7 +128,7 @@ async def test_a_watched_job_that_is_killed_leaves_what_was_seen_last(agent: Age
     (path,) = agent.boxes.glob("*.box")
     again = blackbox.frame_of([blackbox.load(path)] * 2)
     assert again.recorded is not None
-    assert any("older black boxes of this job lie beside it: 1;" in text
+    assert any("there are older black boxes of this job: 1;" in text
                for text in again.recorded.notes)  # fmt: skip
 
 

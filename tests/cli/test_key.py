@@ -72,7 +72,7 @@ def test_make_never_replaces_a_key(file: Path, capsys: Captured) -> None:
     assert f"frtop key admit {shown}" in capsys.readouterr().out
     before = file.read_bytes()
     assert main(["key", "make"]) == 0
-    assert "there is a key already" in capsys.readouterr().out
+    assert "you already have a key" in capsys.readouterr().out
     assert file.read_bytes() == before
 
 

@@ -70,7 +70,7 @@ def test_a_missing_key_is_reported_not_made(
     try:
         frame = frame_with(source, lambda f: "there is no key" in str(f.problem))
         assert str(tmp_path / "other") in str(frame.problem)
-        assert "the agent of this host has its key elsewhere" in str(frame.problem)
+        assert "the agent of this host keeps its key elsewhere" in str(frame.problem)
         assert not keys.path().exists()
     finally:
         source.close()

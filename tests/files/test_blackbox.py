@@ -253,7 +253,7 @@ def test_hosts_without_a_box_are_reported_missing(tmp_path: Path) -> None:
     end_all(scene, recorder)
     frame = open_paths(write_boxes(tmp_path, recorder.boxes(0)))
     assert frame.coverage.unreachable == (2, 3)
-    assert any("no black box has ranks 2-3" in note.text for note in frame.coverage.notes)
+    assert any("no black box contains ranks 2-3" in note.text for note in frame.coverage.notes)
 
 
 def test_ranks_of_an_incomplete_box_are_unreachable(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_rank_that_waits_by_its_stack_is_not_blamed_for_a_missing_dump(tmp_pat
         stack(tmp_path, rank, *WAITS)
     frame = open_paths([tmp_path])
     assert blamed(frame) == set()
-    assert "in which op is not known" in notes(frame)
+    assert "in which op is unknown" in notes(frame)
 
 
 def test_a_stack_that_is_older_than_the_ops_is_left_out(tmp_path: Path) -> None:
@@ -388,5 +388,5 @@ def test_a_pattern_for_dumps_does_not_apply_to_stacks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["", "rank*", "{rank}{rank}", "/"])
 def test_a_pattern_without_exactly_one_rank_is_a_usage_error(pattern: str) -> None:
-    with pytest.raises(UsageError, match="where in a name"):
+    with pytest.raises(UsageError, match="where in the name"):
         RankPattern(pattern)

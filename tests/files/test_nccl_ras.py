@@ -159,7 +159,7 @@ def test_beside_stacks_it_is_a_note_and_changes_no_verdict(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (json.dumps(answer(communicator(ALL)))[:-60], "is damaged, or no answer"),
+        (json.dumps(answer(communicator(ALL)))[:-60], "is damaged, or not an answer"),
         (TEXT.partition("Warnings")[0], "ends before the last section"),
     ],
 )

@@ -297,7 +297,7 @@ def test_a_file_that_is_no_stack_dump_is_refused(tmp_path: Path, content: object
 def test_a_fifo_does_not_block(tmp_path: Path) -> None:
     path = tmp_path / "rank_0.pyspy.json"
     os.mkfifo(path)
-    with pytest.raises(Unreadable, match="no regular file"):
+    with pytest.raises(Unreadable, match="not a regular file"):
         stacks_of(path)
     assert not is_pyspy(path.rename(tmp_path / "stacks.json"))
 

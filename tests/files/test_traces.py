@@ -248,4 +248,4 @@ def test_ops_of_unknown_kind_are_left_out_everywhere(tmp_path: Path) -> None:
     files = flight_dumps(replace(frame, ranks={**frame.ranks, 0: odd}))
     for rank in frame.ranks:
         assert 8 not in [entry["collective_seq_id"] for entry in entries(tmp_path, files, rank)]
-    assert b"2 ops of a kind that is not known" in files[NOTES]  # one was there
+    assert b"2 ops of unknown kind" in files[NOTES]  # one was there

@@ -77,7 +77,7 @@ def test_a_limit_is_kept_or_not_or_nobody_can_tell(
 
 def test_a_reason_says_what_is_missing() -> None:
     few = one_check(run_of(100), run_of(110, steps=15), "step=5%")
-    assert few.why == "too few samples: 15, and 16 or more are needed"
+    assert few.why == "too few samples: 15, but at least 16 are needed"
     unknown = one_check(run_of(), run_of(fetches=False), "data=5%")
     assert unknown.why == "not recorded after"
     assert "no line" in one_check(run_of(), run_of(), "transfer=5%").why
@@ -146,15 +146,15 @@ def test_limits_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no limit is named"),
-        ("steps=5%", "step is meant?"),
-        ("zebra=5%", "there is step, data"),
-        ("step", "'step' is no limit"),
-        ("step=", "no limit"),
-        ("step=5", "no limit"),
-        ("step=-5%", "no limit"),
+        ("", "no limit was given"),
+        ("steps=5%", "did you mean step?"),
+        ("zebra=5%", "figures are step, data"),
+        ("step", "'step' is not a limit"),
+        ("step=", "not a limit"),
+        ("step=5", "not a limit"),
+        ("step=-5%", "not a limit"),
         ("step=1.2.3%", "no number"),
-        ("step=nan%", "no limit"),
+        ("step=nan%", "not a limit"),
         ("step=5%,step=6%", "step has two limits"),
         ("step=99999999%", "too much"),
     ],

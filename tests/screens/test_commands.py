@@ -90,8 +90,8 @@ def test_files_are_named_and_folders_are_checked(tmp_path: Path) -> None:
         ("rnaks", "no command rnaks; did you mean ranks?"),
         ("h", "h is the beginning of hosts, host, help"),
         ("rank", "this needs an argument: rank N"),
-        ("rank 64", "64 is no rank; the job has 0 to 63"),
-        ("rank -1", "-1 is no rank"),
+        ("rank 64", "64 is not a rank; the job has 0 to 63"),
+        ("rank -1", "-1 is not a rank"),
         ("ranks 7", "ranks takes nothing after it"),
         ("group dq:0", "no group dq:0; did you mean dp:0?"),
         ("host node44", "no host node44; did you mean node4?"),
@@ -140,7 +140,7 @@ async def test_tab_goes_through_the_candidates_and_up_through_former_commands() 
 async def test_a_wrong_line_stays_to_be_mended() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("colon", *"rank 99", "enter")
-        await app.sees("99 is no rank; the job has 0 to 63")
+        await app.sees("99 is not a rank; the job has 0 to 63")
         await app.press("backspace", "enter")
         assert isinstance(app.screen, RankScreen)
         await app.press("colon", "escape")

@@ -93,7 +93,7 @@ async def test_who_comes_last_is_said_only_beyond_the_error_of_the_clocks() -> N
         await app.sees("clocks ±2.00 ms", "rank 12 in 10 of 10 (131 ms after the first)")
         vague = sampled(12, 1.5, error_ns=2 * MS)
         await app.give(with_statistics(scenes.healthy(), vague))
-        await app.sees("who arrives last is not known")
+        await app.sees("the last to arrive is unknown")
         assert "rank 12 in" not in app.text()
 
 

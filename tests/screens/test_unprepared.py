@@ -28,7 +28,7 @@ async def test_the_first_line_says_that_the_job_is_seen_from_outside() -> None:
         await app.sees(f"llama-70b · 64 ranks · node[0-7] · {NOT_PREPARED}")
         await app.sees("HUNG >= 4m12s · times out in at most 5m48s")
         await app.sees("no progress · for >= 4m12s", "b blocked   >=4m12s")
-        await app.sees("note", "so of past ops at most what torch records; `frtop run")
+        await app.sees("note", "so past ops only as far as torch records them; `frtop run")
 
 
 async def test_a_narrow_terminal_shortens_it_instead_of_cutting_it() -> None:

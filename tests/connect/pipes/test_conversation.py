@@ -157,7 +157,7 @@ def test_a_host_that_keeps_us_from_the_others_is_given_up(monkeypatch: pytest.Mo
     often, _ = talk(BOOT, HELLO)
     events = [event for _ in range(100) for event in often.take(frame("up", update()))]
     (failed,) = (event for event in events if isinstance(event, ConnectionFailed))
-    assert "node0 sends more than can be read" in failed.error.text
+    assert "node0 sends more than frtop can read" in failed.error.text
     assert len(events) < 10
     assert often.phase is Phase.OVER
 

@@ -99,7 +99,7 @@ def test_each_way_in_which_a_log_in_ends_has_its_words(operator: OperatorPipes) 
     operator.reach(*places(["closed", "changed", "unknown", "stranger", "barred"]))
     said = {host: operator.await_failure(host) for host in operator.hosts}
     assert "closed accepts no ssh connections" in said["closed"]
-    assert "changed has another host key than the one that ssh knows" in said["changed"]
+    assert "changed has a different host key from the one that ssh knows" in said["changed"]
     assert "ssh does not know the host key of unknown" in said["unknown"]
     assert "stranger accepts none of the keys of this user (publickey)" in said["stranger"]
     assert said["barred"].startswith("on the way to barred: stranger accepts none of the keys")

@@ -93,7 +93,7 @@ def test_the_unpickler_refuses_globals_without_the_check(
     assert not MARKER.exists()
     out = io.BytesIO()
     PersistentPickler(out).dump([7])
-    assert "no dump" in refused(tmp_path, out.getvalue())
+    assert "not a dump" in refused(tmp_path, out.getvalue())
     with pytest.raises(pickle.UnpicklingError, match="outside"):
         dump_file._Unpickler(io.BytesIO(out.getvalue())).load()
 

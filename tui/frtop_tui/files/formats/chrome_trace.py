@@ -45,7 +45,7 @@ _END_WORDS: Final = {
     "at most": "at most: frtop found it over then; it may have ended before",
     "failed": "failed",
     "pending": "pending: drawn up to the end of the trace",
-    "unknown": "unknown: only its beginning is drawn",
+    "unknown": "not known: only its beginning is drawn",
 }
 
 
