@@ -40,7 +40,8 @@ def test_arguments_of_the_operators_own_command_are_not_repeated() -> None:
 @pytest.mark.parametrize(
     ("said", "text", "step"),
     [
-        (CHANGED, "has a different host key from the one that ssh knows (/home/ann/.ssh/known_hosts:3)",
+        (CHANGED,
+         "has a different host key from the one that ssh knows (/home/ann/.ssh/known_hosts:3)",
          "ssh-keygen -R node3"),
         ("Host key verification failed.", "ssh does not know the host key of node3",
          "`ssh node3` once"),
