@@ -123,7 +123,7 @@ def test_who_is_not_root_is_told_what_to_do(users: tuple[str, str], python: str)
         extra_groups=[], cwd="/", capture_output=True, text=True, check=False,
     )  # fmt: skip
     me = os.uname().nodename
-    assert f"only root of {me} can look there as user {users[0]}" in done.stdout
+    assert f"only root on {me} can look there as user {users[0]}" in done.stdout
     assert f"--ssh root@{me} --user {users[0]}" in done.stdout
     assert "run\n" not in done.stdout
 

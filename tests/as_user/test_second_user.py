@@ -106,7 +106,7 @@ def test_a_python_that_others_can_change_is_not_run(host: UsersHost) -> None:
     changed.write_text("#!/bin/sh\necho frtop-ok\n")
     changed.chmod(0o755)
     for python, says in (
-        (changed, f"others than root can change {changed}"),
+        (changed, f"users other than root can change {changed}"),
         (Path("/no/such/python"), "no program /no/such/python"),
     ):
         far = host.shell(ann, named=str(python))
@@ -132,7 +132,7 @@ def test_a_python_with_a_library_that_others_can_change_is_not_run(
     python.write_text(f"#!/bin/sh\ntouch {marker}\n")
     python.chmod(0o755)
     said = host.shell(ann, named=str(python)).await_word("error")
-    assert f"others than root can change {python}" in said["text"]
+    assert f"users other than root can change {python}" in said["text"]
     assert not marker.exists()
 
 
@@ -151,7 +151,7 @@ def test_root_runs_no_python_of_a_process_of_its_own_that_others_can_change(
     script = start_script().replace(b"/proc/[0-9]*/exe", f"/proc/{job.pid}/exe".encode())
     far = FarAgent(("/bin/sh",), script=script, PATH=str(tmp_path))
     host.stack.callback(far.close)
-    assert f"others than root can change {program}" in far.await_word("error")["text"]
+    assert f"users other than root can change {program}" in far.await_word("error")["text"]
 
 
 def test_a_hostile_folder_costs_its_user_at_most(host: UsersHost) -> None:

@@ -150,9 +150,9 @@ def test_a_read_only_operator_is_refused_before_anybody_is_asked(source: Answeri
 def test_why_there_are_none_is_printed(
     source: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source.answer = refused(90_077, "stopped", "process 90077 is stopped, and was left so")
+    source.answer = refused(90_077, "stopped", "process 90077 was stopped, and stays so")
     assert run("--native", "--yes", "--rank", "37") == 1
-    assert "process 90077 is stopped, and was left so" in capsys.readouterr().out
+    assert "process 90077 was stopped, and stays so" in capsys.readouterr().out
 
 
 def test_an_agent_that_does_not_answer_is_named(

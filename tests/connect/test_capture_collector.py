@@ -293,7 +293,7 @@ def test_columns_that_do_not_fit_together_are_named_not_kept(scene: Scene) -> No
     ((_, histories, missing),) = scene.written
     assert len(histories) == 1
     (said,) = missing
-    assert "the response is malformed (group is not of 3 rows)" in said
+    assert "the response is malformed (group does not have 3 rows)" in said
 
 
 SUSPECT = Verdict("stuck", "suspect", "none", (), "x", Why("unknown", "unknown", ""), "")

@@ -67,4 +67,4 @@ def test_a_kernel_that_runs_nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(subprocess, "run", forbidden)
     assert "Permission denied" in program_file.why_none_runs()
     monkeypatch.delattr(os, "memfd_create")
-    assert "makes no file in memory" in program_file.why_none_runs()
+    assert "cannot make a file in memory" in program_file.why_none_runs()

@@ -140,6 +140,8 @@ def test_the_python_of_a_container_is_pointed_at(shell: list[str]) -> None:
     finally:
         inside.kill()
         inside.wait()
-    said = f"process {inside.pid} runs /mnt/python3.11 in a container or with another root"
+    said = (
+        f"process {inside.pid} runs /mnt/python3.11 in a container or with a different root folder"
+    )
     assert said.encode() in done.stdout, done
     assert b"go in there (docker exec, kubectl exec) and use its own" in done.stdout

@@ -119,7 +119,7 @@ def test_lines_fit_and_frames_of_c_are_marked_by_a_letter(width: int) -> None:
 
 
 def test_what_else_must_be_known_comes_first() -> None:
-    note = "process 90077 was stopped by somebody else meanwhile, and was left so"
+    note = "process 90077 was stopped by somebody else meanwhile, and stays so"
     rank = with_native(taken(PID, note=note)).ranks[37]
     assert text_of(native_lines(rank, 100)[0]) == note
 

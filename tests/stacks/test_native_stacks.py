@@ -185,7 +185,7 @@ async def test_a_stop_by_somebody_else_meanwhile_is_left(
     monkeypatch.setattr(native_stacks, "MAX_STOP_S", 0)  # the tool is ended now
     found = await taking
     assert found.dump.error == "deadline"
-    assert "stopped by somebody else meanwhile, and was left so" in found.note
+    assert "stopped by somebody else meanwhile, and stays so" in found.note
     wait_for(lambda: target.states() == "T", "it is stopped")
     os.kill(target.pid, signal.SIGCONT)
     target.finish()
@@ -202,7 +202,7 @@ async def test_a_stop_by_somebody_else_is_told_when_the_process_gets_no_cpu_to_s
         os.kill(target.pid, signal.SIGSTOP)
         monkeypatch.setattr(native_stacks, "MAX_STOP_S", 0)  # the tool is ended now
         found = await taking
-    assert "stopped by somebody else meanwhile, and was left so" in found.note
+    assert "stopped by somebody else meanwhile, and stays so" in found.note
     wait_for(lambda: target.states() == "T", "it is stopped")
     os.kill(target.pid, signal.SIGCONT)
     target.finish()

@@ -123,12 +123,16 @@ def test_nothing_is_an_update_before_the_agent_says_hello() -> None:
 
 
 def test_what_an_agent_cannot_do_there_is_told() -> None:
-    problem = {"text": "no stacks: the kernel runs no file in memory", "next": "allow it\x1b"}
+    problem = {"text": "no stacks: the kernel does not run files in memory", "next": "allow it\x1b"}
     hello = line("hello", instance="i", problems=[problem] * 100)
     _, events = talk(BOOT, hello)
     assert isinstance(events[-1], Connected)
     assert len(events[-1].limits) < 10
-    assert events[-1].limits[0].startswith("no stacks: the kernel runs no file in memory; allow it")
+    assert (
+        events[-1]
+        .limits[0]
+        .startswith("no stacks: the kernel does not run files in memory; allow it")
+    )
     assert events[-1].limits[0].isprintable()
 
 

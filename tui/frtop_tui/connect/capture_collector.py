@@ -256,7 +256,7 @@ class CaptureCollector:
             try:
                 return self._write(path, frame, histories, missing, over=over)
             except OSError as error:
-                error.filename = str(path)  # unknown on a full disk, else the size of a draft
+                error.filename = str(path)  # unset on a full disk, else the draft's
                 raise
 
         task = partial(write_unused, self._path, write)
