@@ -134,4 +134,4 @@ async def test_words_say_what_was_malformed(ends: Ends) -> None:
     await wait_for_async(lambda: ends.ended, "it ends")
     assert "nonsense" in channel.problem
     await channel.close()
-    assert b'frtop-error {"text": "this line is none' in ends.read()
+    assert b'frtop-error {"text": "unexpected line on the pipe' in ends.read()

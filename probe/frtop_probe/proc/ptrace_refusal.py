@@ -54,7 +54,7 @@ CAP_SYS_PTRACE: Final = 19
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
 _INITIAL_USER_NAMESPACE: Final = 0xEFFFFFFD
 """Inodes of the namespaces that the kernel starts with (include/linux/proc_ns.h)."""
-_OUTSIDE: Final = Change("type", "frtop    # on the host, outside of the container")
+_OUTSIDE: Final = Change("type", "frtop    # on the host, outside the container")
 _UNCONFINED: Final = (
     Change("docker run", "--security-opt apparmor=unconfined"),
     Change("docker run", "--security-opt label=disable    # SELinux"),
@@ -172,7 +172,7 @@ def why_refused(
             "user namespace",
             f"process {pid} is in another user namespace (a rootless container, or frtop is in"
             " one), in which frtop has no rights",
-            (Change("type", "frtop    # outside of the container, as the user who started it"),),
+            (Change("type", "frtop    # outside the container, as the user who started it"),),
         )
     more = theirs.permitted & ~ours.permitted
     if more and not may:
@@ -287,7 +287,7 @@ def _with_capability(ours: ProcessRights) -> tuple[Change, ...]:
 
 def _where(ours: ProcessRights) -> str:
     """Returns where to type a command that changes the host."""
-    return "    # on the host, outside of the container" if is_contained(ours) else ""
+    return "    # on the host, outside the container" if is_contained(ours) else ""
 
 
 _SET_YAMA_AT_BOOT: Final = (

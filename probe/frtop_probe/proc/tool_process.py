@@ -1,7 +1,7 @@
 """Finds, starts and ends programs that take stacks for the agent, with bounded output.
 
-Where nothing can be installed, an operator sends a program; it becomes a file without a name, and
-the path of our descriptor leads to it.
+Where nothing can be installed, an operator sends a program: a file without a name, reached through
+the path of our descriptor.
 """
 
 from __future__ import annotations

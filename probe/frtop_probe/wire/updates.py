@@ -28,7 +28,7 @@ LEFT_GROUPS: Final = "it has destroyed its process groups"
 OTHERS_ENDED: Final = (
     "other ranks of it have ended: its launcher lives, and has fewer than it started"
 )
-"""Note of a rank without a recorder; frtop can no longer see those other ranks."""
+"""Note of a rank without a recorder; an operator who connects now does not see those others."""
 
 OF_RECORDER: Final = "recorder: "
 """Begins the note of a rank whose recorder cannot be used; the note says why."""

@@ -84,9 +84,9 @@ def test_what_costs_no_evidence_keeps_the_exit_status_0() -> None:
         ({"effective": 1 << 19, "seccomp": 2}, {}, "1", "module",
          "--security-opt seccomp=unconfined"),
         ({"effective": 1 << 19}, {"namespaces": SPACES | {"user": 9}}, "", "user namespace",
-         "frtop    # outside of the container"),
+         "frtop    # outside the container"),
         ({"namespaces": SPACES | {"user": 9}}, {"namespaces": {}}, "", "user namespace",
-         "frtop    # outside of the container"),
+         "frtop    # outside the container"),
         ({}, {"uid": 5, "namespaces": SPACES | {"user": 9}}, "", "user",
          "nsenter -t 77 -U -m -p -n frtop"),
     ],
@@ -201,7 +201,7 @@ def test_a_container_without_shared_memory_is_started_with_it() -> None:
 def test_a_setting_of_the_host_is_typed_on_the_host() -> None:
     inside = replace(OURS, namespaces=SPACES | {"pid": 8})
     line = why_refused(inside, replace(THEIRS, namespaces=inside.namespaces), "1").changes[0].line
-    assert line.endswith("kernel.yama.ptrace_scope=0    # on the host, outside of the container")
+    assert line.endswith("kernel.yama.ptrace_scope=0    # on the host, outside the container")
 
 
 def test_ranks_are_folded_and_counted() -> None:

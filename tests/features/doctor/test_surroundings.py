@@ -236,7 +236,7 @@ def test_in_another_user_namespace(environment: dict[str, str], plain: int) -> N
     )
     assert found.marks(*READ) == ["closed"] * 3
     line = found.change("c10d", "user namespace")
-    assert line == "frtop    # outside of the container, as the user who started it"
+    assert line == "frtop    # outside the container, as the user who started it"
     assert doctor(environment, "--pid", str(plain)).mark("stacks") == "ok"
 
 

@@ -267,7 +267,7 @@ def _failed(frame: Frame, error: Exception) -> Frame:
     where = traceback.extract_tb(error.__traceback__)[-1]
     problem = Problem(
         f"frtop itself failed: {error!r} at {Path(where.filename).name}:{where.lineno}",
-        "quit and start frtop again: this is the moment before it failed; the job is not affected",
+        "quit and start frtop again: this is the moment before that; the job is not affected",
         internal=True,
     )
     return replace(frame, problem=problem, health="undecided", verdicts=())

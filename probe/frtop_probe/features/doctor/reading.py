@@ -78,7 +78,7 @@ def c10d(host: HostFacts, search: SearchFacts) -> Tier:
         "c10d",
         "c10d state",
         tells="process groups, members, sequence numbers, collectives in progress with their sizes",
-        lost="which rank has not entered which op: sequence numbers name no rank",
+        lost="which rank has not entered which op: frtop has no op numbers to compare",
         obstacles=obstacles,
         basis=basis,
         known=known,
