@@ -161,7 +161,7 @@ def test_diff_says_what_a_job_of_tests_needs(
         assert document["exit_status"] == status
         assert len(document["checks"]) == len(limits_of(limits))
     assert main(["diff", a, b, "--fail-above", "step"]) == 2
-    assert "'step' is no limit" in capsys.readouterr().err
+    assert "'step' is not a limit" in capsys.readouterr().err
     assert main(["diff", a, b, "--fail-above", "skew=10%+1ms"]) == 6
     (line,) = (
         one for one in capsys.readouterr().out.splitlines() if one.startswith("skew ")
