@@ -129,5 +129,5 @@ def read(path: Path, kind: str) -> bytes:
         except zlib.error as error:
             raise ArchiveError(f"{path.name} is damaged ({error})") from error
     if not stream.eof:
-        raise ArchiveError(f"{path.name} is truncated: {size} bytes of it could be unpacked")
+        raise ArchiveError(f"{path.name} is truncated: only {size} bytes could be unpacked")
     return b"".join(parts)

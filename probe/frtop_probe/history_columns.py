@@ -61,9 +61,9 @@ def length(columns: wire.HistoryColumns) -> int:
     for name in FIELDS:
         column: wire.HistoryColumn = getattr(columns, name)
         if column.width not in (0, *_CODES):
-            raise ValueError(f"a column of {column.width} bytes each")
+            raise ValueError(f"a column with values of {column.width} bytes")
         if len(column.differences) != column.width * (rows - 1):
-            raise ValueError(f"{name} is not of {rows} rows")
+            raise ValueError(f"{name} does not have {rows} rows")
     return rows
 
 
@@ -85,7 +85,7 @@ def unpack_column(column: wire.HistoryColumn, rows: int) -> list[int]:
     """
     long_enough = 0 < rows <= MOST_ROWS and len(column.differences) == column.width * (rows - 1)
     if column.width not in (0, *_CODES) or not long_enough:
-        raise ValueError(f"a column that is not of {rows} rows")
+        raise ValueError(f"a column that does not have {rows} rows")
     return _unpacked(column, rows)
 
 
