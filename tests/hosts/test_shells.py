@@ -79,7 +79,7 @@ def test_hosts_that_cannot_be_reached_say_why(cluster: Cluster) -> None:
     odd = ("imposter", "locked", "nosuchhost")
     said = cluster.frtop("diagnose", "--ssh", ALL, *odd)
     assert said.status == 3, said
-    assert "imposter has another host key than the one that ssh knows" in said.output
+    assert "imposter has a different host key from the one that ssh knows" in said.output
     assert "locked wants a password or a code, which frtop never asks" in said.output
     assert "host name 'nosuchhost' does not resolve" in said.output
     print(f"with three hosts that fail: {said.seconds:.1f} s")
