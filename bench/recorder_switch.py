@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from frtop_probe.recorder.ops.hook import Hook
 from frtop_probe.recorder.process.lifecycle import lifecycle
 
 
@@ -22,12 +21,13 @@ class RecorderSwitch:
         self._recorder = lifecycle.recorder
         assert self._recorder.hook is not None
         self._torch = torch
+        self._kind = type(self._recorder.hook)
 
     def set(self, on: bool) -> None:
         """Installs kernels and wrappers and starts the thread, or undoes all that."""
         recorder = self._recorder
         if on and recorder.hook is None:
-            recorder.hook = Hook(recorder, recorder.signatures, self._torch)
+            recorder.hook = self._kind(recorder, recorder.signatures, self._torch)
             recorder.resume()
         elif not on and recorder.hook is not None:
             recorder.stop()
@@ -36,4 +36,4 @@ class RecorderSwitch:
 
     def issued(self) -> int:
         """Returns how many ops have been recorded so far."""
-        return sum(group.number + group.p2p for group in self._recorder.groups.known.values())
+        return sum(sum(group.issued[1:]) for group in self._recorder.groups.known.values())

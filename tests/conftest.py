@@ -22,6 +22,8 @@ sys.dont_write_bytecode = False
 
 # Agents under test look at no process without a recorder: other tests run some beside them.
 os.environ["FRTOP_UNPREPARED"] = "0"
+# Ranks under test use the kernels in Python; `FRTOP_NATIVE=1` uses the native ones, where built.
+os.environ.setdefault("FRTOP_NATIVE", "0")
 # Nor do they leave black boxes in the home of whoever runs the tests.
 os.environ["FRTOP_BOXES"] = "0"
 

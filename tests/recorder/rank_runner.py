@@ -56,6 +56,7 @@ def environment(folder: Path, *, prepared: bool = True, **more: str) -> dict[str
     folder.mkdir(mode=0o700, exist_ok=True)
     variables = {k: v for k, v in os.environ.items() if not k.startswith("FRTOP_")}
     variables |= {"FRTOP_DIR": str(folder), "FRTOP_AGENT": "0", "OMP_NUM_THREADS": "1"}
+    variables["FRTOP_NATIVE"] = os.environ["FRTOP_NATIVE"]
     if prepared:
         variables["PYTHONPATH"] = f"{ZERO}{os.pathsep}{PROBE}"
     return variables | more

@@ -40,7 +40,8 @@ def pair(
 ) -> Iterator[tuple[InteractiveRank, ...]]:
     """Two ranks with a driver. The second enters none of the first one's ops."""
     folder = tmp_path_factory.mktemp("devices") / "rings"
-    with interactive_ranks(folder, 2, FRTOP_DEVICE_TENSORS="1") as ranks:
+    # The stand-in looks like a device to Python only.
+    with interactive_ranks(folder, 2, FRTOP_DEVICE_TENSORS="1", FRTOP_NATIVE="0") as ranks:
         for rank in ranks:
             give_driver(rank, library)
         yield tuple(ranks)

@@ -79,8 +79,10 @@ class Found:
 
 def run(program: str, folder: Path, options: str = "") -> Found:
     begin = BEGIN.format(tests=str(TESTS), options=options)
-    # The stand-in's threads may be inside gloo, which an orderly exit does not survive.
-    (rank,) = rank_runner.run(f"{begin}{program}\nos._exit(0)\n", folder / "frtop")
+    # The stand-in's threads may be inside gloo, which an orderly exit does not survive. Its devices
+    # are devices to Python only.
+    text = f"{begin}{program}\nos._exit(0)\n"
+    (rank,) = rank_runner.run(text, folder / "frtop", FRTOP_NATIVE="0")
     assert rank.code == 0, rank.err
     return Found(rank.ring)
 

@@ -12,7 +12,7 @@ from frtop_probe.recorder.ops.groups import RecordedGroup
 
 
 def group(number: int, backend: str = "nccl", description: str = "") -> RecordedGroup:
-    made = RecordedGroup(number, f"name {number}", exact=True)
+    made = RecordedGroup(number, f"name {number}", None, exact=True)
     made.text = {"backend": backend, "description": description}
     return made
 

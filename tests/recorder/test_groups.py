@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from frtop_probe.recorder.ops.groups import MAX_CHANNELS, GroupTable, RecordedGroup
+from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MESSAGES, Side
 
 
@@ -16,6 +17,8 @@ class FakeProcessGroup:
 
 class FakeWriter:
     """Collects the entries, and drops a process group during a write."""
+
+    shape = layout.SMALL._replace(groups=0)
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, Any]] = []
@@ -46,7 +49,7 @@ def test_a_group_may_be_dropped_while_all_are_marked_inexact() -> None:
 
 
 def test_messages_count_from_one_again_and_not_after_a_failure() -> None:
-    group = RecordedGroup(1, "0", exact=True)
+    group = RecordedGroup(1, "0", None, exact=True)
     sent, other = ("send", 2, 0), ("send", 2, 1)
     numbers = [group.next_message(sent) for _ in range(MESSAGES + 2)]
     assert numbers == [*range(1, MESSAGES + 1), 1, 2]

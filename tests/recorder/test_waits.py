@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from frtop_probe.ring.layout import Flag
@@ -88,6 +90,8 @@ PROGRAM = """
 KINDS = ["all_reduce"] * 3 + ["broadcast", "reduce_scatter_tensor", "p2p", "all_gather_into_tensor",
          "all_reduce"]  # fmt: skip
 MS = 1_000_000
+NATIVE = os.environ["FRTOP_NATIVE"] != "0"
+"""The native kernels are called back when an op ends, and their wrapper has no frame."""
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +119,7 @@ def test_the_end_of_an_op_is_that_of_its_wait(world: list[FinishedRank]) -> None
         assert rank.code == 0, rank.err
         for row, what, (began, ended) in zip(rows(rank.ring), KINDS, truth(rank), strict=True):
             assert row.issued_ns < row.done_ns <= ended, what
-            if Flag.LATE in row.flags:  # complete before its wait began, or anybody looked
+            if Flag.LATE in row.flags or row.done_ns < began:  # complete before its wait began
                 continue
             assert row.wait_ns >= min(began, row.issued_ns) > 0, what
             errors.append(ended - row.done_ns)
@@ -140,7 +144,7 @@ def test_an_op_for_which_nobody_waits_has_an_upper_bound(world: list[FinishedRan
         found = ops(ended.ring)
         number = [kind(ended.ring, row) for row in found].index("barrier")
         barrier = found[number]
-        assert Flag.LATE in barrier.flags
+        assert (Flag.LATE in barrier.flags) is not NATIVE
         assert barrier.wait_ns == 0
         assert barrier.issued_ns < barrier.done_ns < found[number + 1].issued_ns
 
@@ -152,7 +156,7 @@ def test_an_op_that_was_complete_before_the_wait_has_an_upper_bound(
         found = ops(ended.ring)
         number = max(n for n, row in enumerate(found) if kind(ended.ring, row) == "all_reduce")
         reduced = found[number]
-        assert Flag.LATE in reduced.flags
+        assert (Flag.LATE in reduced.flags) is not NATIVE
         assert reduced.issued_ns < reduced.done_ns < found[number + 1].issued_ns
     received = [row for row in ops(world[1].ring) if kind(world[1].ring, row) == "recv"][-1]
     assert Flag.LATE in received.flags
@@ -175,7 +179,7 @@ def test_a_wait_that_goes_on_is_seen(world: list[FinishedRank]) -> None:
 def test_the_stack_of_a_wait_reads_as_without_the_wrapper(world: list[FinishedRank]) -> None:
     seen = [line.split()[1:] for line in world[0].err.splitlines() if line.startswith("at ")]
     frames = tuple(TraceFrame(name, file, int(line)) for name, file, line in seen)
-    assert is_wrapper(frames[0])
+    assert is_wrapper(frames[0]) is not NATIVE
     shown = tuple(shown_frames(frames))
     assert shown[0].function == "broadcast"
     assert not any("frtop_probe" in frame.file for frame in shown)

@@ -18,6 +18,8 @@ from frtop_probe import feature_folders
 from frtop_probe.recorder.feature import OpWatch, RankFeature
 from frtop_probe.recorder.guard import log_line
 from frtop_probe.recorder.marks import fetches, phases, steps
+from frtop_probe.recorder.native.hook import NativeHook
+from frtop_probe.recorder.native.library import NotUsableError
 from frtop_probe.recorder.ops.call_sites import CallSites
 from frtop_probe.recorder.ops.device_watch import DeviceWatch
 from frtop_probe.recorder.ops.groups import GroupTable
@@ -79,7 +81,7 @@ class Recorder:
         self.sites: CallSites
         self.find_issuer: list[FindIssuer] = []
         self.watch = OpWatch()
-        self.hook: Hook | None = None
+        self.hook: Hook | NativeHook | None = None
         self.install_phases: Callable[[], bool] | None = None
         """Wraps the starts and ends of phases, once; returns whether phases can be recorded."""
         self.records_phases = False
@@ -132,10 +134,14 @@ class Recorder:
         features = tuple(attach(self, torch) for attach in ATTACH)
         self.watch = next((one.op_watch for one in features if one.op_watch), self.watch)
         try:
-            self.hook = Hook(self, self.signatures, torch)
+            try:
+                self.hook, kernels = NativeHook(self, self.signatures, torch), "native"
+            except NotUsableError as why:
+                self.hook, kernels = Hook(self, self.signatures, torch), f"Python: {why}"
         except TorchTooOldError as error:
             self.turn_off(f"{error}: recorder off, it needs torch 2.8 or newer. Training goes on")
             return
+        self.write_identity(replace(self.rank_identity, kernels=kernels))
         for function in (self._site, self.sites.intern, self.pending.finish):
             hide_from_dynamo(torch, getattr(function, "__func__", function))
         self.groups.adopt_all()
@@ -273,8 +279,9 @@ class Recorder:
     def init_called(self, arguments: dict[str, Any]) -> None:
         """Updates the identity from the environment and the arguments of the call."""
         rank_identity = identity.with_arguments(identity.from_environment(), arguments)
+        known = self.rank_identity
         self.write_identity(
-            replace(rank_identity, nonce=self.rank_identity.nonce, torch=self.rank_identity.torch)
+            replace(rank_identity, nonce=known.nonce, torch=known.torch, kernels=known.kernels)
         )
 
     def release_handles(self, process_group: Any | None) -> None:

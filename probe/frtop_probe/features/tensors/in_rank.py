@@ -163,24 +163,24 @@ class TensorRequests(RankFeature):
             found = self._pending.tensor_refs().items()
             refs = {number: op for number, op in found if not self._pending.is_complete(number)}
             if not sequence:
-                pending = [op for number, op in refs.items() if number in self._pending.open]
+                pending = [op for number, op in refs.items() if self._pending.is_open(number)]
                 return pending[:MAX_OPS] or list(refs.values())[-MAX_DEVICE_OPS:]
             if sequence in refs:
                 return [refs[sequence]]
-            if sequence not in self._pending.open:
+            if not self._pending.is_open(sequence):
                 break
             time.sleep(_TRY_S)  # its call is returning, or another thread tests its handle
         return []
 
     def _why_none(self, sequence: int) -> str:
-        if sequence in self._pending.open:
+        if self._pending.is_open(sequence):
             return "its tensors are unknown: it has none, or its call has not returned yet"
         return "it is no longer pending"
 
     def _remark(self, op: OpTensorRefs, *, torn: bool) -> str:
         if not op.tensors:
             return "it has no tensors"
-        known = op.sequence in self._pending.open
+        known = self._pending.is_open(op.sequence)
         more = len(op.tensors) - MAX_TENSORS
         remarks = (
             "" if known else "the recorder does not know whether it is still pending",

@@ -32,6 +32,7 @@ _SKIPPED_FOLDERS: Final = (
     str(Path(importlib.__file__).parent) + "/",
     "<frozen ",
 )
+C10D_FILE: Final = "distributed_c10d.py"
 SYNCHRONOUS: Final = frozenset({"send", "recv"})
 """Torch functions in which the caller waits; `isend` and `irecv` return at once."""
 
@@ -46,20 +47,21 @@ class CallSites:
         self._places: dict[tuple[int, int], tuple[CodeType, int]] = {}
         self._numbers: dict[tuple[str, int], int] = {}
         self._count = itertools.count(1)
-        self._on = [True]
+        self.state = [True]
+        """Its item: whether ops get a site."""
 
     @property
     def on(self) -> bool:
         """Whether ops get a site."""
-        return self._on[0]
+        return self.state[0]
 
     def switch(self, *, on: bool) -> None:
         """Sets whether ops get a site from now on."""
-        self._on[0] = on
+        self.state[0] = on
 
     def finder(self) -> Callable[[FrameType | None], int]:
         """Returns a function from the hook's caller to the site's number; 0 if there is none."""
-        skipped, places, on = self._skipped, self._places, self._on
+        skipped, places, on = self._skipped, self._places, self.state
         classify, number, identity = self._classify, self._number, id
 
         def site(frame: FrameType | None) -> int:
@@ -103,12 +105,28 @@ class CallSites:
         self._skipped[file] = skip
         return skip
 
+    def kind_of(self, code: CodeType) -> int:
+        """Returns what a code object is, as in frames.h."""
+        file = code.co_filename
+        skip = self._skipped.get(file)
+        if not (self._classify(file) if skip is None else skip):
+            return 1
+        return 3 if code.co_name in SYNCHRONOUS and file.endswith(C10D_FILE) else 2
+
+    def number_at(self, code: CodeType, instruction: int) -> int:
+        """Returns the number of the line that an instruction is in, as `frame.f_lasti` has it."""
+        lines = (line for begin, end, line in code.co_lines() if begin <= instruction < end)
+        line = next(lines, None) or code.co_firstlineno
+        return self._numbers.get((code.co_filename, line)) or self._enter(code, line)
+
     def intern(self, frame: FrameType) -> int:
         """Returns the number of a frame's line; 0 if the side table is full."""
-        key = (frame.f_code.co_filename, frame.f_lineno)
+        return self._enter(frame.f_code, frame.f_lineno)
+
+    def _enter(self, code: CodeType, line: int) -> int:
+        key = (code.co_filename, line)
         ring = self._ring
         number = next(self._count)
-        code = frame.f_code
         name: str = getattr(code, "co_qualname", code.co_name)
         if not ring.write_entry(Side.SITE, number, [*key, name]):
             ring.cells[StatusCell.SIDE_LOST] += 1
@@ -121,9 +139,7 @@ class CallSites:
 def caller_waits(frame: FrameType | None, depth: int = 3) -> bool:
     """Returns whether a waiting torch function issued this send or receive."""
     while frame is not None and depth:
-        if frame.f_code.co_name in SYNCHRONOUS and frame.f_code.co_filename.endswith(
-            "distributed_c10d.py"
-        ):
+        if frame.f_code.co_name in SYNCHRONOUS and frame.f_code.co_filename.endswith(C10D_FILE):
             return True
         frame, depth = frame.f_back, depth - 1
     return False

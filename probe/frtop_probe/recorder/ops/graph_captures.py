@@ -58,7 +58,7 @@ class GraphCaptures:
     def began(self, graph: object, groups: Iterable[RecordedGroup]) -> None:
         """Handles a capture into this graph that began."""
         if not self.sign:
-            self._open[id(graph)] = {group.id: (group.number, group.p2p) for group in groups}
+            self._open[id(graph)] = {group.id: group.issued[1:] for group in groups}
 
     def ended(self, graph: object, groups: Iterable[RecordedGroup]) -> None:
         """Handles a capture into this graph that ended without an error."""
@@ -66,7 +66,7 @@ class GraphCaptures:
         if before is None or self.sign:
             return
         for group in groups:
-            issued = (group.number, group.p2p) != before.get(group.id, (0, 0))
+            issued = group.issued[1:] != before.get(group.id, (0, 0))
             if issued and group.text.get("backend") not in _NEVER_CAPTURED:
                 name = str(group.text.get("description") or group.name)[:MAX_NAME]
                 self.sign = f"ops of group {name} were captured"

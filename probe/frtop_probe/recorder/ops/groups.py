@@ -6,6 +6,7 @@ between ranks. After a later start, or a `stop()`, numbers are relative.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import weakref
@@ -29,11 +30,12 @@ class RecordedGroup:
     """One process group. The hook writes to it, so it is not frozen."""
 
     __slots__ = (
-        "channels", "copied", "described", "destroyed", "epoch", "exact", "front", "id", "last",
+        "_row", "channels", "copied", "described", "destroyed", "epoch", "exact", "front", "id",
         "name", "next_number", "next_p2p", "number", "p2p", "ranks", "text",
     )  # fmt: skip
 
-    def __init__(self, number: int, name: str, *, exact: bool) -> None:
+    def __init__(self, number: int, name: str, row: memoryview[int] | None, *, exact: bool) -> None:
+        """`row` is its row in the ring, None if it has none."""
         self.id = number
         self.name = name
         self.exact = exact
@@ -41,14 +43,20 @@ class RecordedGroup:
         self.ranks: tuple[int, ...] = ()
         self.number = 0
         self.p2p = 0
-        self.last = 0
         self.copied = 0
+        self._row = row
         self.next_number = itertools.count(1).__next__
         self.next_p2p = itertools.count(1).__next__
         self.described = False
         self.front: DeviceFront | None = None
         self.text: dict[str, Any] = {}
         self.channels: dict[Channel, Callable[[], int] | None] = {}
+
+    @property
+    def issued(self) -> tuple[int, int, int]:
+        """The last op's sequence number, the numbers of the last collective and the last p2p op."""
+        row = self._row
+        return (row[0], row[1], row[2]) if row is not None else (0, self.number, self.p2p)
 
     def next_message(self, channel: Channel) -> int:
         """Counts a message; returns its number as in a slot."""
@@ -75,15 +83,26 @@ class GroupTable:
         self._unregistered: dict[str, RecordedGroup] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._lock = threading.RLock()
+        self._next_number: Callable[[int, int], int] | None = None
+        self._forget: Callable[[int], object] = lambda _: None
         self.front_of: Callable[[int, Any, Any], DeviceFront | None] = lambda *_: None
         """Makes the front of a group from its number, torch's object and a weak reference to it."""
         self.known: dict[int, RecordedGroup] = {}
         """By `id()` of the process group; an entry is removed with its group, so no id is stale."""
 
+    def use(self, next_number: Callable[[int, int], int], forget: Callable[[int], object]) -> None:
+        """Sets what the native kernels have in place of our counters, before any group is known.
+
+        Args:
+            next_number: of a group, by its id and whether the op is p2p.
+            forget: called with the id of a group that is gone.
+        """
+        self._next_number, self._forget = next_number, forget
+
     def register(self, name: str, process_group: Any) -> RecordedGroup:
         """Adds a group without any op yet, so its numbers are exact."""
         with self._lock:
-            group = RecordedGroup(next(self._ids), name, exact=True)
+            group = self._new(name, exact=True)
             self._track(process_group, group)
             return group
 
@@ -98,7 +117,7 @@ class GroupTable:
             registered = process_group in getattr(self._c10d._world, "pg_map", {})  # noqa: SLF001
             group = None if registered else self._unregistered.get(name)
             if group is None:
-                group = RecordedGroup(next(self._ids), name, exact=False)
+                group = self._new(name, exact=False)
                 if not registered:
                     # Its Python object may differ at each op, so find it by name.
                     self._unregistered[name] = group
@@ -106,13 +125,24 @@ class GroupTable:
             self.describe(group, process_group)
             return group
 
+    def _new(self, name: str, *, exact: bool) -> RecordedGroup:
+        number, row = next(self._ids), None
+        if number < self._ring.shape.groups:
+            at = (layout.GROUPS_OFFSET + number * layout.GROUP_ROW.size) // 8
+            row = self._ring.words[at : at + layout.GROUP_ROW.size // 8]
+        return RecordedGroup(number, name, row, exact=exact)
+
     def _track(self, process_group: Any, group: RecordedGroup) -> None:
         key = id(process_group)
-        known, references = self.known, self._references
+        known, references, forget_elsewhere = self.known, self._references, self._forget
+        if (count := self._next_number) is not None:
+            group.next_number = functools.partial(count, group.id, 0)
+            group.next_p2p = functools.partial(count, group.id, 1)
 
         def forget(_: object) -> None:
             known.pop(key, None)
             references.pop(key, None)
+            forget_elsewhere(group.id)
 
         references[key] = weakref.ref(process_group, forget)
         known[key] = group
@@ -180,6 +210,7 @@ class GroupTable:
                 self._references.pop(id(process_group), None)
                 ended = [] if group is None else [group]
             for group in ended:
+                self._forget(group.id)
                 if group.described:
                     text = {**group.text, "destroyed": True}
                     self._ring.write_entry(Side.GROUP, group.id, text)
@@ -189,8 +220,10 @@ class GroupTable:
         """Copies the slot of each group's last op into its row before newer ops overwrite it."""
         ring, shape = self._ring, self._ring.shape
         for group in list(self.known.values()):
-            sequence = group.last
-            if sequence == group.copied or group.id >= shape.groups:
+            if group.id >= shape.groups:
+                continue
+            sequence = group.issued[0]
+            if sequence == group.copied:
                 continue
             at = ring.slot_at(sequence)
             to = layout.GROUPS_OFFSET + group.id * layout.GROUP_ROW.size + layout.GROUP_COPY

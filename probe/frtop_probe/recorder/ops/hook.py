@@ -82,13 +82,13 @@ class Hook:
         Raises:
             TorchTooOldError: torch lacks something that the kernels need.
         """
-        found, parts = _features(torch)
+        kernels = Kernels(core, signatures, torch)
         self._library = torch.library.Library("c10d", "IMPL")
-        for operation in found:
-            kernel = _kernel(operation, core, signatures, parts)
-            hide_from_dynamo(torch, kernel)
+        for operation, kernel in zip(kernels.operations, kernels.functions, strict=True):
             self._library.impl(operation.name, kernel, "BackendSelect", with_keyset=True)
-        self._waits = WaitHook(parts.work, core.pending, core.watch, core.enabled, core.fail)
+        self._waits = WaitHook(
+            kernels.parts.work, core.pending, core.watch, core.enabled, core.fail
+        )
         for _, _, wrapper in self._waits.wrapped:
             hide_from_dynamo(torch, wrapper)
 
@@ -99,6 +99,21 @@ class Hook:
         """
         self._library._destroy()  # noqa: SLF001
         self._waits.remove()
+
+
+class Kernels:
+    """The ops of `c10d`, a function for each, and the pieces of torch that these call."""
+
+    def __init__(self, core: KernelContext, signatures: SignatureTable, torch: Any) -> None:
+        """Installs nothing.
+
+        Raises:
+            TorchTooOldError: torch lacks something that the kernels need.
+        """
+        self.operations, self.parts = _features(torch)
+        self.functions = [_kernel(one, core, signatures, self.parts) for one in self.operations]
+        for function in self.functions:
+            hide_from_dynamo(torch, function)
 
 
 class _Parts:
@@ -281,7 +296,6 @@ def _kernel(  # noqa: C901, PLR0915
             if sequence >= longer_from[0]:
                 place = slots + sequence % more
             pack_slot(data, slots_at + place * width, body, checksum(body), 0, 0, message, 0, 0)
-            group.last = sequence
             if group_id < rows:
                 words[rows_at + group_id * row_width] = sequence
             if sequence > cells[head]:  # noqa: PLR1730 - a call may switch threads

@@ -18,12 +18,13 @@ complete, then removed from `open`, and its handle is dropped last; repeating a 
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from frtop_probe.recorder.ops.operations import Operation
 from frtop_probe.recorder.ops.tensor_refs import OpTensorRefs, unpack, weak_refs
@@ -31,6 +32,9 @@ from frtop_probe.recorder.ops.usual_waits import MAX_STORED, UsualWaits
 from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, StatusCell
+
+if TYPE_CHECKING:
+    from frtop_probe.recorder.native.library import Library
 
 HANDED_OVER_NS: Final = 100_000_000
 """Time in ns after which the caller has received the handle that a call returned."""
@@ -78,6 +82,23 @@ class PendingOps:
         self.usual_waits = UsualWaits(ring)
         self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
         self.finish = self._finisher()
+        self._native: Library | None = None
+
+    def use(self, native: Library) -> None:
+        """Leaves ops on CPUs to the native kernels, and half of the overflow."""
+        self._native = native
+        self.overflow.share(native)
+
+    def is_open(self, sequence: int) -> bool:
+        """Whether an op is pending, as far as is known."""
+        return sequence in self.open or bool(self._native and self._native.is_open(sequence))
+
+    def is_any_open(self) -> bool:
+        """Whether an op on CPUs is pending."""
+        head = self.ring.cells[StatusCell.HEAD]
+        if self._native is not None and self._native.oldest() <= head:
+            return True
+        return any(not one[0].is_completed() for one in list(self.handles.values()))
 
     def prober(self) -> Callable[[int], None]:
         """Returns a function of the time that tests two of the oldest handles, each in turn."""
@@ -237,7 +258,13 @@ class PendingOps:
         for thread, (_, _, returned_ns) in list(self.device_handles.items()):
             if now - returned_ns > HANDED_OVER_NS:
                 self.device_handles.pop(thread, None)
-        self.usual_waits.update()
+        if (native := self._native) is None:
+            self.usual_waits.update()
+            return
+        native.tick()
+        if why := native.failure():
+            raise RuntimeError(why)
+        self.usual_waits.update(native.measured())
 
     def weaken(self, thread: int, now: int) -> None:
         """Weakens references to handles that their callers must have received.
@@ -288,11 +315,14 @@ class PendingOps:
         for entry in entries:
             if entry[1] in self.open and entry[6] is not None:
                 found[entry[1]] = entry[7], entry[6]
-        return {
+        refs = {
             sequence: unpack(sequence, operation, tensors)
-            for sequence, (operation, tensors) in sorted(found.items())
+            for sequence, (operation, tensors) in found.items()
             if operation is not None
         }
+        for sequence, tensors in self._native.tensors() if self._native is not None else ():
+            refs[sequence] = OpTensorRefs.of(sequence, tensors)
+        return dict(sorted(refs.items()))
 
     def is_complete(self, sequence: int) -> bool:
         """Returns whether an op is known to be complete; also false if that is unknown."""
@@ -300,7 +330,7 @@ class PendingOps:
         at = ring.slot_at(sequence)
         known = ring.words[at // 8] == sequence
         untracked = ring.map[at + layout.SLOT_FLAGS] & Flag.UNTRACKED
-        return known and not untracked and sequence not in self.open
+        return known and not untracked and not self.is_open(sequence)
 
     def enqueued(self, sequence: int) -> None:
         """Notes that the call of an op on a device has returned."""
@@ -330,6 +360,8 @@ class PendingOps:
     def release(self, group: int | None = None) -> None:
         """Drops the handles of a group that is being destroyed; None means all groups."""
         self.reap()
+        if self._native is not None:
+            self._native.release(group or 0)
         for key, entry in list(self.handles.items()):
             if group in (None, entry[4]):
                 self.untrack(entry[1])
@@ -379,6 +411,12 @@ class Overflow:
         self._open = pending
         self._free = list(range(ring.shape.overflow))
         self._spilling = threading.Lock()
+        self._oldest_elsewhere: Callable[[], float] = lambda: math.inf
+
+    def share(self, native: Library) -> None:
+        """Leaves the first half to the native kernels, which copy their own ops."""
+        self._free = [row for row in self._free if row >= self._ring.shape.overflow // 2]
+        self._oldest_elsewhere = native.oldest
 
     def spill(self) -> None:
         """Copies old pending ops, and updates `OLDEST`."""
@@ -395,7 +433,8 @@ class Overflow:
                 if sequence < horizon and sequence not in self.places:
                     self._spill(sequence)
             young = [sequence for sequence in list(self._open) if sequence not in self.places]
-            ring.cells[StatusCell.OLDEST] = min(min(young, default=head + 1), head + 1)
+            oldest = min(min(young, default=head + 1), head + 1, self._oldest_elsewhere())
+            ring.cells[StatusCell.OLDEST] = int(oldest)
 
     def _spill(self, sequence: int) -> None:
         ring, shape = self._ring, self._ring.shape

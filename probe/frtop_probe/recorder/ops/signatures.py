@@ -287,6 +287,8 @@ class SignatureTable:
         self._half = ring.shape.chunks // 2
         self.floor: list[float] = [0.0]
         """Sizes with a lower `Written[2]` must be written again."""
+        self.take_chunks: Callable[[int], int] | None = None
+        """Set where native kernels write sizes: takes consecutive chunks, returns the first."""
         self._write_sizes = self._sizes_writer()
 
     def writer_of(
@@ -325,6 +327,18 @@ class SignatureTable:
 
         return known, write
 
+    def form_finder(self, operation: Operation) -> Callable[[Sequence[Any]], int]:
+        """Returns a function from an op's arguments to the id of its form."""
+        encoded, forms = encoder(operation), dict[Key, int]()
+
+        def find(args: Sequence[Any]) -> int:
+            kinds, _ = encoded(args)
+            if (form := forms.get(kinds)) is None:
+                form = forms[kinds] = self._enter(_form(operation, kinds))
+            return form
+
+        return find
+
     def pseudo(self, kind: str, members: str = "") -> int:
         """Returns the id of a form with a kind and the required members, if known."""
         number = self._pseudo.get((kind, members), 0)
@@ -355,8 +369,12 @@ class SignatureTable:
             if packed is None or (count := chunks_of(packed[0])) > most:
                 return 0
             for _ in range(_TRIES):
-                first = last = next(numbers)
-                if count > 1:
+                if self.take_chunks is not None:
+                    first = self.take_chunks(count)
+                    last = first + count - 1
+                else:
+                    first = last = next(numbers)
+                if count > 1 and self.take_chunks is None:
                     last = deque(skip(numbers, count - 1), 1)[0]
                     if last - first != count - 1:
                         continue  # another thread took one of them

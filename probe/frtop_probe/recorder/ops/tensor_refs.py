@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +40,19 @@ class OpTensorRefs:
     """An op and its tensors, inputs first."""
 
     sequence: int
-    operation: Operation
     tensors: tuple[TensorRef, ...]
+
+    @classmethod
+    def of(cls, sequence: int, tensors: Iterable[tuple[bool, Any]]) -> OpTensorRefs:
+        """From tensors, or weak references to them, with whether each is an output."""
+        refs = [
+            TensorRef(
+                "output" if output else "input",
+                one if isinstance(one, weakref.ref) else weakref.ref(one),
+            )
+            for output, one in tensors
+        ]
+        return cls(sequence, tuple(sorted(refs, key=lambda ref: ref.role)))
 
 
 def tensor_getter(operation: Operation) -> Callable[[Sequence[Any]], Any]:
@@ -66,17 +77,12 @@ def unpack(sequence: int, operation: Operation, picked: Any) -> OpTensorRefs:
     A barrier has none: its tensor is a dummy.
     """
     if operation.barrier:
-        return OpTensorRefs(sequence, operation, ())
+        return OpTensorRefs(sequence, ())
     arguments = (picked,) if len(operation.tensors) == 1 else picked
-    refs = [
-        TensorRef("output" if argument.output else "input", reference)
+    tensors = (
+        (argument.output, one)
         for argument, given in zip(operation.tensors, arguments, strict=True)
-        for reference in _references(given, argument.depth)
-    ]
-    return OpTensorRefs(sequence, operation, tuple(sorted(refs, key=lambda ref: ref.role)))
-
-
-def _references(given: Any, depth: int) -> Iterator[weakref.ref[Any]]:
-    for one in flat(given, depth):
-        if one is not None:
-            yield one if isinstance(one, weakref.ref) else weakref.ref(one)
+        for one in flat(given, argument.depth)
+        if one is not None
+    )
+    return OpTensorRefs.of(sequence, tensors)

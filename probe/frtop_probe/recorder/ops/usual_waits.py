@@ -5,6 +5,7 @@ A hook only stores what it measured; the recorder's thread processes that at eac
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
 
@@ -28,19 +29,19 @@ class UsualWaits:
         self._ring = ring
         self._smoothed: dict[int, tuple[int, int, bool]] = {}
 
-    def update(self) -> None:
-        """Takes in the measurements since the last heartbeat: each new wait counts an eighth.
+    def update(self, more: Iterable[Measured] = ()) -> None:
+        """Takes in what was measured since the last heartbeat: each new wait counts an eighth.
 
-        Upper bounds count only until there is an exact measurement.
+        Upper bounds count only until there is an exact one.
         """
-        ring = self._ring
-        touched = set()
-        measured = self.measured
+        ring, measured = self._ring, self.measured
+        found = list(more)
         for index, one in enumerate(measured):
-            if one is None:
-                continue
-            measured[index] = None
-            site, wait_ns, exact = one
+            if one is not None:
+                measured[index] = None
+                found.append(one)
+        touched = set()
+        for site, wait_ns, exact in found:
             if not site:
                 continue
             count, smooth, was_exact = self._smoothed.get(site, (0, wait_ns, exact))

@@ -29,13 +29,14 @@ class WaitHook:
     A `wait` in Python is not wrapped: it calls its base class's, or waits for no op.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what a wait needs
         self,
         work: Any,
         pending: PendingOps,
         watch: OpWatch,
         enabled: list[int],
         fail: Callable[[BaseException], None],
+        native: Callable[[Any, Any, Any], Any] | None = None,
     ) -> None:
         """Installs the wrappers on `work`, torch's class of handles, and its subclasses.
 
@@ -47,6 +48,8 @@ class WaitHook:
             own = kind.__dict__.get("wait")
             if own is not None and not isinstance(own, FunctionType):
                 ours = _wrapper(kind.wait, pending, watch, enabled, fail)
+                if native is not None:
+                    ours = native(kind, kind.wait, ours)
                 kind.wait = ours
                 self.wrapped.append((kind, own, ours))
 

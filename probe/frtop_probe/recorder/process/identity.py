@@ -44,8 +44,10 @@ class RankIdentity:
     torch: str = ""
     record: str = ""  # folder for the black box
     settings: tuple[tuple[str, str], ...] = ()
+    kernels: str = ""  # which kernels record ops; shown among the settings
 
     def payload(self) -> dict[str, Any]:
+        own = (("frtop kernels", self.kernels),) if self.kernels else ()
         return {
             "rank": self.rank,
             "local_rank": self.local_rank,
@@ -63,7 +65,7 @@ class RankIdentity:
             "torch": self.torch,
             "python": platform.python_version(),
             "record": self.record,
-            "settings": [list(setting) for setting in self.settings],
+            "settings": [list(setting) for setting in (*self.settings, *own)],
         }
 
 

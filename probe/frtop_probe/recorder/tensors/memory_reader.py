@@ -102,11 +102,11 @@ class MemoryReader:
                 raise UnreadableTensor(GONE)
             return
         self._pending.reap()
-        if op.sequence not in self._pending.open:
+        if not self._pending.is_open(op.sequence):
             raise UnreadableTensor(GONE)
 
     def _unchanged(self, op: OpTensorRefs, ref: TensorRef, memory: MemoryRange) -> bool:
         try:
-            return op.sequence in self._pending.open and self.locate(ref) == memory
+            return self._pending.is_open(op.sequence) and self.locate(ref) == memory
         except UnreadableTensor:
             return False

@@ -335,7 +335,7 @@ class ProfileRequests(RankFeature):
         """Waits a little, once: ops for which C++ waited complete some microseconds later."""
         until = time.monotonic() + (0 if session.has_waited else VISIT_S)
         session.has_waited = True
-        while any(not one[0].is_completed() for one in list(self._pending.handles.values())):
+        while self._pending.is_any_open():
             if time.monotonic() > until:
                 return True
             time.sleep(0.0005)

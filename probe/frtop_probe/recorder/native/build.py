@@ -1,0 +1,100 @@
+"""Compiles the native kernels for the torch and the Python that run this.
+
+`python -m frtop_probe.recorder.native.build` does it once for each pair; recorders find the result
+in the cache. Never called in a rank.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from frtop_probe.recorder.native import library
+
+HERE: Final = Path(__file__).parent
+COMMON: Final = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden")
+LIMIT_S: Final = 600
+LIBRARIES: Final = ("torch_python", "torch_cpu", "torch", "c10")
+
+
+class BuildError(Exception):
+    """The kernels could not be compiled; the text says why, and what to do."""
+
+
+def build(torch: Any, more: tuple[str, ...] = ()) -> Path:
+    """Compiles the kernels into the cache, for this torch and Python.
+
+    Args:
+        torch: the module.
+        more: options for the compilers, for example of a sanitizer.
+
+    Raises:
+        BuildError: a compiler or headers are missing, or it failed.
+    """
+    python = Path(sysconfig.get_path("include"))
+    if not (python / "Python.h").exists():
+        raise BuildError(f"no Python.h in {python}: install Python's headers (python3-dev)")
+    folder = library.cache()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    target = folder / library.name(torch)
+    root = Path(str(torch.__file__)).parent
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        at = Path(temporary)
+        headers = [f"-I{python}", f"-isystem{root}/include"]
+        headers.append(f"-isystem{root}/include/torch/csrc/api/include")
+        abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)  # noqa: SLF001
+        built_for = library.built_for(torch)
+        definitions = [f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f'-DFRTOP_BUILT_FOR="{built_for}"']
+        cc, cxx = _compiler("CC", "gcc", "cc"), _compiler("CXX", "g++", "c++")
+        _run([cc, *COMMON, *more, *headers, "-c", str(HERE / "frames.c"), "-o", f"{at}/frames.o"])
+        kernel = [str(HERE / "kernel.cpp"), "-o", f"{at}/kernel.o"]
+        options = ("-std=c++20", "-fvisibility-inlines-hidden", *definitions)
+        _run([cxx, *COMMON, *more, *options, *headers, "-c", *kernel])
+        linked = [f"-L{root}/lib", *(f"-l{one}" for one in LIBRARIES)]
+        objects = [f"{at}/kernel.o", f"{at}/frames.o"]
+        _run([cxx, "-shared", *more, *objects, *linked, "-o", f"{at}/built.so"])
+        if not more and (strip := shutil.which("strip")):
+            _run([strip, f"{at}/built.so"])
+        Path(f"{at}/built.so").chmod(0o700)
+        Path(f"{at}/built.so").replace(target)
+    return target
+
+
+def _compiler(variable: str, *names: str) -> str:
+    for name in (os.environ.get(variable), *names):
+        if name and (found := shutil.which(name)):
+            return found
+    raise BuildError(f"no compiler {' or '.join(names)}: install one, or set {variable}")
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]}: {error}") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr]
+        raise BuildError(f"{command[0]} failed: {lines[0][:300]}")
+
+
+def main() -> int:
+    """Builds, and prints where the result is."""
+    import torch  # noqa: PLC0415 - only here
+
+    try:
+        path = build(torch)
+    except BuildError as error:
+        sys.stderr.write(f"frtop: {error}\n")
+        return 1
+    sys.stdout.write(f"native kernels for torch {torch.__version__}: {path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

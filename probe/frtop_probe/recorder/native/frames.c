@@ -1,0 +1,135 @@
+/* Frames differ in each CPython: the structures come from its own headers, at build time. */
+#define Py_BUILD_CORE 1
+#include <Python.h>
+#if PY_VERSION_HEX >= 0x030e0000
+#include <internal/pycore_interpframe.h>
+#elif PY_VERSION_HEX >= 0x030b0000
+#include <internal/pycore_frame.h>
+#else
+#include <frameobject.h>
+#endif
+#include <stdatomic.h>
+
+#include "frames.h"
+
+enum { CODES = 8192, MOST = CODES / 4 * 3, DEPTH = 64, WAITS_WITHIN = 3 };
+
+/* Code objects are aligned to 16 bytes: the low bits hold what each is. A word is one load, so a
+ * reader needs no lock. Each has a reference, so that its address stays its own. Written with the
+ * GIL only. */
+static _Atomic uintptr_t codes[CODES];
+static unsigned known;
+_Atomic unsigned frtop_codes_epoch;
+
+static inline unsigned place(uintptr_t code) {
+  return (unsigned)((code >> 4) * 0x9E3779B97F4A7C15ULL >> 40);
+}
+
+void frtop_forget_codes(void) {
+  static uintptr_t dropped[MOST + 1];
+  unsigned count = 0;
+  atomic_fetch_add(&frtop_codes_epoch, 1);
+  for (unsigned i = 0; i < CODES; i++) {
+    uintptr_t word = atomic_exchange(&codes[i], 0);
+    if (word) dropped[count++] = word;
+  }
+  known = 0;
+  while (count) Py_DECREF((PyObject *)(dropped[--count] & ~(uintptr_t)15));
+}
+
+static int learn(void *code, frtop_classify classify) {
+  int kind = classify(code);
+  if (kind < 0) return kind;
+  PyGILState_STATE state = PyGILState_Ensure();
+  if (known >= MOST) frtop_forget_codes();
+  for (unsigned i = place((uintptr_t)code);; i++) {
+    uintptr_t word = atomic_load_explicit(&codes[i % CODES], memory_order_relaxed);
+    if ((word & ~(uintptr_t)15) == (uintptr_t)code) break; /* another thread was faster */
+    if (word) continue;
+    Py_INCREF((PyObject *)code);
+    known++;
+    atomic_store_explicit(&codes[i % CODES], (uintptr_t)code | (unsigned)kind, memory_order_release);
+    break;
+  }
+  PyGILState_Release(state);
+  return kind;
+}
+
+static inline int kind_of(void *code, frtop_classify classify) {
+  for (unsigned i = place((uintptr_t)code), n = 0; n < CODES; i++, n++) {
+    uintptr_t word = atomic_load_explicit(&codes[i % CODES], memory_order_acquire);
+    if (!word) break;
+    if ((word & ~(uintptr_t)15) == (uintptr_t)code) return (int)(word & 15);
+  }
+  return learn(code, classify);
+}
+
+#if PY_VERSION_HEX >= 0x030b0000
+
+static inline _PyInterpreterFrame *newest(PyThreadState *thread) {
+#if PY_VERSION_HEX >= 0x030d0000
+  return thread->current_frame;
+#else
+  return thread->cframe ? thread->cframe->current_frame : NULL;
+#endif
+}
+
+static inline PyCodeObject *code_of(_PyInterpreterFrame *frame) {
+#if PY_VERSION_HEX >= 0x030d0000
+  return _PyFrame_GetCode(frame);
+#else
+  return frame->f_code;
+#endif
+}
+
+static inline int complete(_PyInterpreterFrame *frame) {
+#if PY_VERSION_HEX >= 0x030c0000
+  return !_PyFrame_IsIncomplete(frame);
+#else
+  return frame->owner == FRAME_OWNED_BY_GENERATOR ||
+         frame->prev_instr >= _PyCode_CODE(frame->f_code) + frame->f_code->_co_firsttraceable;
+#endif
+}
+
+int frtop_find_frame(frtop_frame *found, frtop_classify classify) {
+  PyThreadState *thread = PyGILState_GetThisThreadState();
+  if (!thread) return 0;
+  found->waits = 0;
+  int depth = 0;
+  for (_PyInterpreterFrame *frame = newest(thread); frame && depth < DEPTH; frame = frame->previous) {
+    if (!complete(frame)) continue;
+    PyCodeObject *code = code_of(frame);
+    int kind = kind_of(code, classify);
+    if (kind < 0) return -1;
+    if (kind == FRTOP_WAITS && depth < WAITS_WITHIN) found->waits = 1;
+    if (kind == FRTOP_USER) {
+      found->code = code;
+      found->instruction = _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT);
+      return 1;
+    }
+    depth++;
+  }
+  return 0;
+}
+
+#else /* 3.10: frames are objects */
+
+int frtop_find_frame(frtop_frame *found, frtop_classify classify) {
+  PyThreadState *thread = PyGILState_GetThisThreadState();
+  if (!thread) return 0;
+  found->waits = 0;
+  int depth = 0;
+  for (struct _frame *frame = thread->frame; frame && depth < DEPTH; frame = frame->f_back, depth++) {
+    int kind = kind_of(frame->f_code, classify);
+    if (kind < 0) return -1;
+    if (kind == FRTOP_WAITS && depth < WAITS_WITHIN) found->waits = 1;
+    if (kind == FRTOP_USER) {
+      found->code = frame->f_code;
+      found->instruction = frame->f_lasti * 2;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+#endif

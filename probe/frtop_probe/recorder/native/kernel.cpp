@@ -1,0 +1,1121 @@
+/* The recorder's kernels in C++: what `recorder/ops/hook.py` does, for ops on CPU tensors.
+ *
+ * They write the same ring (`ring/layout.py`). All that is needed once is Python's: descriptions of
+ * groups, forms, lines (`misses.py`); here are only tables of their numbers. Ops on devices go to
+ * the Python kernel as a whole.
+ *
+ * Rules. No lock is held while the GIL is taken or Python is called. An exception of ours ends the
+ * recording, never the op; an exception of the program passes. A forked child gets a new `State`, so
+ * no lock is inherited. Nothing here is ever freed or unloaded: threads of a backend may still call
+ * back while the interpreter ends.
+ */
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <pthread.h>
+#include <pybind11/pybind11.h>
+#include <time.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+#include "frames.h"
+
+#define SHOWN __attribute__((visibility("default")))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+SHOWN PyObject* THPVariable_Wrap(const at::TensorBase& tensor);
+namespace torch::jit {
+SHOWN pybind11::object toPyObject(c10::IValue value);
+SHOWN c10::IValue toIValue(
+    pybind11::handle object, const c10::TypePtr& type, std::optional<int32_t> count);
+}  // namespace torch::jit
+
+namespace {
+
+namespace py = pybind11;
+using c10::IValue;
+using c10d::ProcessGroup;
+using c10d::Work;
+using u8 = uint8_t;
+using u16 = uint16_t;
+using u32 = uint32_t;
+using u64 = uint64_t;
+using i64 = int64_t;
+
+// -- the ring, as `ring/layout.py` has it
+
+struct Shape {
+  u64 groups, groups_at, overflow, overflow_at, sizes_at, chunks, slots_at, slots, more;
+};
+
+struct Slot {
+  u64 sequence;
+  i64 issued;
+  u64 number, thread;
+  u32 group, form, site, timeout, party;
+  u8 event, flags;
+  u16 issuer;
+  u64 sizes;
+  u32 checksum;
+  u8 later, reduce;
+  u16 message;
+  i64 done, wait;
+};
+static_assert(sizeof(Slot) == 88 && offsetof(Slot, checksum) == 64 && offsetof(Slot, done) == 72);
+
+enum Flag : u8 { SYNC = 1, P2P = 2, UNTRACKED = 4, LATE = 8, DEVICE = 16, ELSEWHERE = 64 };
+enum Cell { HEAD = 3, PENDING_LOST = 14, LONGER_FROM = 20 };
+enum Row { ROW_LAST = 0, ROW_NUMBER = 1, ROW_P2P = 2, ROW_WORDS = 16 };
+constexpr u64 CELLS_AT = 256, CHUNK = 64, SIZES_HEAD = 24;
+constexpr u64 MAX_INTEGERS = (1 << 16) - 1, MAX_U32 = 0xffffffff, MESSAGES = (1 << 16) - 1;
+constexpr u8 REDUCE_OPS = 9, REDUCE_OTHER = 10, EVENT_OP = 0;
+constexpr i64 EXACT_NS = 1'000'000;
+enum Enabled : u8 { OFF = 0, ON = 1, EXPECTING = 2 };
+
+template <class T>
+inline T get(const T* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+template <class T>
+inline void put(T* at, T value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
+inline void put_greater(u64* at, u64 value) {
+  u64 was = __atomic_load_n(at, __ATOMIC_RELAXED);
+  while (was < value && !__atomic_compare_exchange_n(
+      at, &was, value, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {}
+}
+inline i64 now_ns() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
+}
+inline u64 mix(u64 hash, u64 value) {
+  hash = (hash ^ value) * 0x9FB21C651E98DF25ULL;
+  return hash ^ (hash >> 32);
+}
+
+struct Spin {
+  std::atomic_flag flag = ATOMIC_FLAG_INIT;
+  bool try_lock() { return !flag.test_and_set(std::memory_order_acquire); }
+  void lock() { while (!try_lock()) sched_yield(); }
+  void unlock() { flag.clear(std::memory_order_release); }
+};
+using Locked = std::lock_guard<Spin>;
+
+struct Crc {  // CRC-32 as in zlib, eight bytes at a time
+  u32 table[8][256];
+  Crc() {
+    for (u32 i = 0; i < 256; i++) {
+      u32 value = i;
+      for (int bit = 0; bit < 8; bit++) value = value >> 1 ^ (value & 1 ? 0xEDB88320u : 0);
+      table[0][i] = value;
+    }
+    for (u32 i = 0; i < 256; i++)
+      for (int n = 1; n < 8; n++) table[n][i] = table[n - 1][i] >> 8 ^ table[0][table[n - 1][i] & 255];
+  }
+  u32 of(const void* data, size_t size, u32 before = 0) const {
+    auto at = static_cast<const u8*>(data);
+    u32 value = ~before;
+    for (; size >= 8; size -= 8, at += 8) {
+      u32 low, high;
+      memcpy(&low, at, 4);
+      memcpy(&high, at + 4, 4);
+      low ^= value;
+      value = table[7][low & 255] ^ table[6][low >> 8 & 255] ^ table[5][low >> 16 & 255] ^
+              table[4][low >> 24] ^ table[3][high & 255] ^ table[2][high >> 8 & 255] ^
+              table[1][high >> 16 & 255] ^ table[0][high >> 24];
+    }
+    for (; size; size--, at++) value = table[0][(value ^ *at) & 255] ^ value >> 8;
+    return ~value;
+  }
+};
+const Crc crc;
+
+// -- what is kept beside the ring
+
+struct Group {
+  std::atomic<const void*> key{nullptr};
+  u32 id = 0;
+  std::atomic<u64> number{0}, p2p{0};
+  std::atomic<u64> no_future{0};  // ops, by bit, whose handles have none here
+  Spin lock;
+  std::unordered_map<u64, u32> channels;  // messages by op, peer and tag; LOST once one failed
+};
+constexpr u32 LOST = 0xffffffff;
+constexpr size_t GROUPS = 4096, CHANNELS = 4096, KNOWN = 4096, SITES = 8192, MEASURED = 1024;
+constexpr size_t WORKS = 8192, REFS = 4096, MOST_WEAK = 4096, MOST_REFS = 1024;
+
+struct Known {  // a form or sizes by hash; the version is odd while it is being written
+  std::atomic<u32> version{0};
+  std::atomic<u64> hash{0}, position{0};
+  std::atomic<u32> form{0};
+};
+struct Site {
+  std::atomic<u32> version{0};
+  std::atomic<u64> code{0}, place{0};  // place: epoch of the codes, and the instruction
+  std::atomic<u32> number{0};
+};
+struct Measured {
+  i64 wait;
+  u32 site, exact;
+};
+struct Handle {  // which op a handle belongs to; another op's handle may take its place
+  std::atomic<const void*> work{nullptr};
+  std::atomic<u64> sequence{0};
+};
+struct Weak {
+  c10::weak_intrusive_ptr<Work> work;
+  u64 sequence;
+  u32 group;
+  bool sync;
+};
+struct Refs {
+  Spin lock;
+  u64 sequence = 0;
+  std::vector<std::pair<bool, c10::weak_intrusive_ptr<c10::TensorImpl>>> tensors;
+};
+
+struct State {
+  u8* base;
+  Shape shape;
+  const u8* enabled;
+  u64* cells;
+  std::atomic<u64> sequence{0}, chunks{0}, floor{0};
+  std::atomic<Group*> groups[GROUPS]{};
+  Known forms[KNOWN], sizes[KNOWN];
+  Site sites[SITES];
+  Measured measured[MEASURED]{};
+  Handle handles[WORKS];
+  Refs refs[REFS];
+  Spin groups_lock, weak_lock, overflow_lock;
+  std::vector<Weak> weak;
+  std::atomic<u32> weak_count{0}, overflow_count{0};
+  std::atomic<u32> weak_turn{0};
+  std::vector<std::atomic<u64>> spilled;  // by row of our part of the overflow
+  u64 spilled_until = 1, oldest = 1;
+  std::atomic<const char*> failure{nullptr};
+
+  State(u8* ring, const Shape& of, const u8* flag)
+      : base(ring), shape(of), enabled(flag), cells(reinterpret_cast<u64*>(ring + CELLS_AT)),
+        spilled(of.overflow / 2) {
+    weak.reserve(64);
+  }
+  Slot* slot(u64 sequence) const {
+    u64 from = get(cells + LONGER_FROM);
+    u64 at = from && sequence >= from ? shape.slots + sequence % shape.more
+                                      : sequence % shape.slots;
+    return reinterpret_cast<Slot*>(base + shape.slots_at) + at;
+  }
+  Slot* row(size_t index) const {
+    return reinterpret_cast<Slot*>(base + shape.overflow_at) + index;
+  }
+  u64* group_row(u32 group) const {
+    if (group >= shape.groups) return nullptr;
+    return reinterpret_cast<u64*>(base + shape.groups_at) + u64(group) * ROW_WORDS;
+  }
+  void fail(const char* why) {
+    failure.store(why);
+    __atomic_store_n(const_cast<u8*>(enabled), u8(OFF), __ATOMIC_RELEASE);
+  }
+};
+std::atomic<State*> current{nullptr};
+thread_local u64 waiting_for = 0;  // this thread's last op whose call waits and shows no end
+thread_local std::vector<u64> integers;
+
+/* The Python side: `misses.py` says what each does. Lists and dicts are only asked for their size,
+ * which is one word, so that an op needs no GIL to learn that nobody wants more of it. */
+struct Misses {
+  PyObject *group, *form, *classify, *site, *issuer, *watch, *handed, *at_op, *device;
+  PyObject *issuers, *watching, *unfinished, *device_handles, *sites_on;
+};
+Misses misses{};
+inline bool listed(PyObject* list) { return __atomic_load_n(&((PyVarObject*)list)->ob_size, __ATOMIC_RELAXED) > 0; }
+inline bool filled(PyObject* dict) { return __atomic_load_n(&((PyDictObject*)dict)->ma_used, __ATOMIC_RELAXED) > 0; }
+inline bool sites_on() { return PyList_GET_ITEM(misses.sites_on, 0) == Py_True; }
+
+py::object call(PyObject* function, py::tuple args) {
+  auto result = py::reinterpret_steal<py::object>(PyObject_CallObject(function, args.ptr()));
+  if (!result) throw py::error_already_set();
+  return result;
+}
+
+// -- completion
+
+inline bool is_pending(const Slot* slot, u64 sequence) {
+  return get(&slot->sequence) == sequence && !get(&slot->done) && !(get(&slot->later) & UNTRACKED);
+}
+
+/* Not of an op on a device, or of a pseudo-op: those are Python's. */
+inline bool is_ours(const Slot* slot) { return slot->event == EVENT_OP && !(slot->flags & DEVICE); }
+
+void drop_refs(State* state, u64 sequence) {
+  Refs& refs = state->refs[sequence % REFS];
+  std::vector<std::pair<bool, c10::weak_intrusive_ptr<c10::TensorImpl>>> dropped;
+  {
+    Locked lock(refs.lock);
+    if (refs.sequence != sequence) return;
+    refs.sequence = 0;
+    dropped.swap(refs.tensors);
+  }
+  dropped.clear();
+  Locked lock(refs.lock);  // keep the memory for the next op
+  if (!refs.sequence && refs.tensors.capacity() < dropped.capacity()) refs.tensors.swap(dropped);
+}
+
+/* Writes the end of an op: `done` is negative if it failed. */
+void end(State* state, u64 sequence, i64 done, u8 flags, bool exact) {
+  Slot* slot = state->slot(sequence);
+  if (get(&slot->sequence) == sequence && !(get(&slot->later) & UNTRACKED)) {
+    if (flags) __atomic_fetch_or(&slot->later, flags, __ATOMIC_RELAXED);
+    i64 issued = slot->issued;
+    u32 site = slot->site;
+    if (get(&slot->sequence) == sequence) {
+      put(&slot->done, done);
+      if (done > 0) state->measured[sequence % MEASURED] = {done - issued, site, exact};
+    }
+  }
+  if (state->overflow_count.load()) {
+    for (size_t i = 0; i < state->spilled.size(); i++) {
+      if (state->spilled[i].load() != sequence) continue;
+      put(&state->row(i)->done, done ? done : now_ns());
+      state->spilled[i].store(0);
+      state->overflow_count--;
+    }
+  }
+  drop_refs(state, sequence);
+}
+
+void untrack(State* state, u64 sequence, i64 ended) {
+  Slot* slot = state->slot(sequence);
+  if (is_pending(slot, sequence)) {
+    __atomic_fetch_or(&slot->later, u8(UNTRACKED), __ATOMIC_RELEASE);
+    put(&slot->done, ended);
+  }
+  if (state->overflow_count.load()) {
+    for (size_t i = 0; i < state->spilled.size(); i++) {
+      if (state->spilled[i].load() != sequence) continue;
+      put(&state->row(i)->done, now_ns());
+      state->spilled[i].store(0);
+      state->overflow_count--;
+    }
+  }
+  drop_refs(state, sequence);
+}
+
+/* Copies ops that newer ones would soon overwrite; `hook.py`'s ops are copied by `pending.py`. */
+void spill(State* state) {
+  if (!state->overflow_lock.try_lock()) return;
+  u64 head = get(state->cells + HEAD), slots = state->shape.slots;
+  u64 until = head > slots / 2 ? head - slots / 2 : 1;
+  if (until > state->spilled_until + slots) state->spilled_until = until - slots;
+  for (; state->spilled_until < until; state->spilled_until++) {
+    u64 sequence = state->spilled_until;
+    Slot* slot = state->slot(sequence);
+    if (!is_pending(slot, sequence) || !is_ours(slot)) continue;
+    size_t row = 0;
+    while (row < state->spilled.size() && state->spilled[row].load()) row++;
+    if (row == state->spilled.size()) {
+      __atomic_fetch_add(state->cells + PENDING_LOST, 1, __ATOMIC_RELAXED);
+      continue;
+    }
+    state->spilled[row].store(sequence);
+    state->overflow_count++;
+    memcpy(state->row(row), slot, sizeof(Slot));
+    if (!is_pending(slot, sequence)) end(state, sequence, now_ns(), 0, false);
+  }
+  state->overflow_lock.unlock();
+}
+
+/* Tests handles that report no end by themselves: all of them, or two in their turn. */
+void test_weak(State* state, bool all, u32 group = 0) {
+  std::vector<Weak> taken;
+  {
+    if (!state->weak_lock.try_lock()) return;
+    size_t count = state->weak.size();
+    if (all) {
+      taken.swap(state->weak);
+    } else {
+      for (size_t n = 0; n < 2 && count; n++, count--) {
+        size_t at = state->weak_turn++ % count;
+        taken.push_back(std::move(state->weak[at]));
+        state->weak[at] = std::move(state->weak.back());
+        state->weak.pop_back();
+      }
+    }
+    state->weak_lock.unlock();
+  }
+  std::vector<Weak> open;
+  i64 now = now_ns();
+  for (Weak& one : taken) {
+    if (!is_pending(state->slot(one.sequence), one.sequence) && !state->overflow_count.load()) continue;
+    bool complete = false;
+    auto work = one.work.lock();
+    if (!work) {
+      one.sync ? end(state, one.sequence, now, LATE, false) : untrack(state, one.sequence, now);
+      continue;
+    }
+    try {
+      complete = work->isCompleted();
+    } catch (...) {  // a handle of the program may raise
+    }
+    if (complete) end(state, one.sequence, now, LATE, false);
+    else if (group && group == one.group) untrack(state, one.sequence, 0);
+    else open.push_back(std::move(one));
+  }
+  taken.clear();
+  Locked lock(state->weak_lock);
+  for (Weak& one : open) state->weak.push_back(std::move(one));
+  state->weak_count.store(u32(state->weak.size()));
+}
+
+void follow(State* state, Group* group, u64 bit, u64 sequence, bool sync,
+            const c10::intrusive_ptr<Work>& work, bool silent) {
+  Handle& handle = state->handles[(u64(work.get()) >> 4) * 0x9E3779B97F4A7C15ULL >> 51];
+  handle.sequence.store(sequence, std::memory_order_relaxed);
+  handle.work.store(work.get(), std::memory_order_release);
+  if (!silent && !(group->no_future.load(std::memory_order_relaxed) & bit)) {
+    try {
+      work->getFuture()->addCallback(
+          [state, sequence](c10::ivalue::Future& future) {
+            i64 now = now_ns();
+            end(state, sequence, future.hasError() ? -now : now, 0, true);
+          },
+          /*uses_future=*/false);
+      return;
+    } catch (const std::exception&) {
+      group->no_future.fetch_or(bit);
+    }
+  }
+  if (sync) waiting_for = sequence;
+  Locked lock(state->weak_lock);
+  if (state->weak.size() >= MOST_WEAK) {
+    untrack(state, state->weak.front().sequence, 0);
+    state->weak.erase(state->weak.begin());
+  }
+  state->weak.push_back({c10::weak_intrusive_ptr<Work>(work), sequence, group->id, sync});
+  state->weak_count.store(u32(state->weak.size()));
+}
+
+// -- an op
+
+/* As `recorder/ops/operations.py` has it. */
+struct Operation {
+  int index, group, root, peer, tag, reduce, async_op, timeout, in_splits, out_splits, arguments;
+  bool p2p, silent, barrier, always_sync;
+  struct Argument { int position, depth; bool output; };
+  std::vector<Argument> tensors;
+};
+
+struct Seen {
+  u64 kinds, hash;
+  bool cpu = true, phantom = false;
+};
+
+inline void see(Seen& seen, const at::TensorImpl* tensor) {
+  if (UNLIKELY(!tensor->is_cpu())) {
+    seen.cpu = false;
+    seen.phantom |= tensor->is_meta();
+  }
+  seen.phantom |= tensor->key_set().has(c10::DispatchKey::Python);
+  auto sizes = tensor->sizes();
+  u64 kind = u64(u8(c10::typeMetaToScalarType(tensor->dtype()))) << 8 | u8(tensor->device_type());
+  seen.kinds = mix(seen.kinds, kind);
+  seen.hash = mix(seen.hash, kind << 16 | sizes.size());
+  for (i64 size : sizes) seen.hash = mix(seen.hash, u64(size));
+}
+
+inline void see(Seen& seen, const IValue& value) {
+  if (value.isTensor()) return see(seen, value.unsafeToTensorImpl());
+  if (!value.isList()) return;
+  auto list = value.toListRef();
+  seen.hash = mix(seen.hash, list.size() + 1);
+  for (const IValue& one : list) see(seen, one);
+}
+
+template <class F>
+inline void each_tensor(const IValue& value, const F& function) {
+  if (value.isTensor()) return function(value.unsafeToTensorImpl());
+  if (!value.isList()) return;
+  for (const IValue& one : value.toListRef()) each_tensor(one, function);
+}
+
+/* The integers of an op, as `recorder/ops/signatures.encode` has them. */
+void encode(const Operation& op, const IValue* args, std::vector<u64>& to) {
+  to.clear();
+  if (!op.barrier) {
+    for (bool output : {false, true}) {
+      std::vector<std::pair<c10::ScalarType, c10::Device>> kinds;
+      size_t start = to.size(), last = 0;
+      to.push_back(0);
+      for (const auto& argument : op.tensors) {
+        if (argument.output != output) continue;
+        each_tensor(args[argument.position], [&](const at::TensorImpl* tensor) {
+          std::pair kind{c10::typeMetaToScalarType(tensor->dtype()), tensor->device()};
+          u64 index = std::find(kinds.begin(), kinds.end(), kind) - kinds.begin();
+          if (index == kinds.size()) kinds.push_back(kind);
+          auto sizes = tensor->sizes();
+          bool same = last && to[last] == index && to[last + 2] == sizes.size();
+          for (size_t i = 0; same && i < sizes.size(); i++) same = to[last + 3 + i] == u64(sizes[i]);
+          if (same) {
+            to[last + 1]++;
+            return;
+          }
+          last = to.size();
+          to[start]++;
+          to.push_back(index);
+          to.push_back(1);
+          to.push_back(sizes.size());
+          for (i64 size : sizes) to.push_back(u64(size));
+        });
+      }
+      if (!to[start]) to.pop_back();
+    }
+  }
+  if (op.in_splits >= 0) {
+    for (int at : {op.in_splits, op.out_splits}) {
+      auto list = args[at].toListRef();
+      to.push_back(list.size());
+      for (const IValue& one : list) to.push_back(u64(one.toInt()));
+    }
+  }
+  if (op.tag >= 0) to.push_back(u64(args[op.tag].toInt()));
+}
+
+/* Writes a record of sizes, as `ring/sizes.py` has it; returns its position, 0 if it is too long. */
+u64 write_sizes(State* state, const std::vector<u64>& given) {
+  static thread_local std::vector<u8> record;
+  if (given.empty() || given.size() > MAX_INTEGERS) return 0;
+  u64 most = 0;
+  for (u64 one : given) most |= one;
+  const u8 width = most > MAX_U32 ? 8 : 4;
+  u64 size = SIZES_HEAD + given.size() * width, count = (size + CHUNK - 1) / CHUNK;
+  if (count > state->shape.chunks / 4) return 0;
+  u64 first = state->chunks.fetch_add(count, std::memory_order_relaxed) + 1, last = first + count - 1;
+  record.resize(size);
+  u8* at = record.data();
+  if (width == 8) {
+    memcpy(at + SIZES_HEAD, given.data(), given.size() * 8);
+  } else {
+    auto to = reinterpret_cast<u32*>(at + SIZES_HEAD);
+    for (size_t i = 0; i < given.size(); i++) to[i] = u32(given[i]);
+  }
+  u32 length = u32(given.size()), sum = crc.of(&first, 8);
+  sum = crc.of(at + SIZES_HEAD, size - SIZES_HEAD, sum);
+  memset(at, 0, SIZES_HEAD);
+  memcpy(at, &first, 8);
+  memcpy(at + 8, &sum, 4);
+  memcpy(at + 12, &length, 4);
+  at[16] = width;
+  u64 whole = state->shape.chunks * CHUNK, begin = first % state->shape.chunks * CHUNK;
+  u8* to = state->base + state->shape.sizes_at;
+  u64 fits = std::min(size, whole - begin);
+  memcpy(to + begin, at, fits);
+  memcpy(to, at + fits, size - fits);
+  u64 half = state->shape.chunks / 2, floor = state->floor.load(std::memory_order_relaxed);
+  while (last > half && floor < last - half && !state->floor.compare_exchange_weak(floor, last - half)) {}
+  return first;
+}
+
+inline bool find(Known* table, u64 hash, u32& form, u64& position) {
+  Known& one = table[hash % KNOWN];
+  u32 version = one.version.load(std::memory_order_acquire);
+  bool same = one.hash.load(std::memory_order_relaxed) == hash;
+  form = one.form.load(std::memory_order_relaxed);
+  position = one.position.load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return same && !(version & 1) && one.version.load(std::memory_order_relaxed) == version;
+}
+
+inline void keep(Known* table, u64 hash, u32 form, u64 position) {
+  Known& one = table[hash % KNOWN];
+  u32 version = one.version.load();
+  if (version & 1 || !one.version.compare_exchange_strong(version, version + 1)) return;
+  one.hash.store(hash, std::memory_order_relaxed);
+  one.form.store(form, std::memory_order_relaxed);
+  one.position.store(position, std::memory_order_relaxed);
+  one.version.store(version + 2, std::memory_order_release);
+}
+
+py::tuple to_python(const IValue* args, int count) {
+  py::tuple result(count);
+  for (int i = 0; i < count; i++) result[i] = torch::jit::toPyObject(args[i]);
+  return result;
+}
+
+inline const void* group_key(const IValue& group) {
+  return group.toObjectRef().slots()[0].internalToPointer();
+}
+inline size_t group_place(const void* key) { return size_t(u64(key) >> 4) * 0x9E3779B97F4A7C15ULL >> 52; }
+
+Group* add_group(State* state, const void* key, u32 id) {
+  Locked lock(state->groups_lock);
+  std::atomic<Group*>* free = nullptr;
+  for (size_t i = group_place(key), n = 0; n < GROUPS; i++, n++) {
+    auto& at = state->groups[i % GROUPS];
+    Group* group = at.load();
+    if (group && group->key.load() == key) return group;
+    if (!free && (!group || !group->key.load())) free = &at;
+    if (!group) break;
+  }
+  if (!free) return nullptr;
+  auto* group = new Group;
+  group->id = id;
+  if (u64* row = state->group_row(id)) {  // it may have had ops under another address
+    group->number.store(get(row + ROW_NUMBER));
+    group->p2p.store(get(row + ROW_P2P));
+  }
+  group->key.store(key);
+  free->store(group, std::memory_order_release);
+  return group;
+}
+
+Group* find_group(State* state, const IValue& given) {
+  const void* key = group_key(given);
+  for (size_t i = group_place(key), n = 0; n < GROUPS; i++, n++) {
+    Group* group = state->groups[i % GROUPS].load(std::memory_order_acquire);
+    if (!group) break;
+    if (group->key.load(std::memory_order_acquire) == key) return group;
+  }
+  py::gil_scoped_acquire gil;
+  auto id = call(misses.group, py::make_tuple(torch::jit::toPyObject(given))).cast<i64>();
+  return id > 0 ? add_group(state, key, u32(id)) : nullptr;
+}
+
+int classify(void* code) {
+  py::gil_scoped_acquire gil;
+  PyObject* kind = PyObject_CallOneArg(misses.classify, static_cast<PyObject*>(code));
+  if (!kind) return -1;
+  int number = int(PyLong_AsLong(kind));
+  Py_DECREF(kind);
+  return number;
+}
+
+u32 find_site(State* state, bool& waits) {
+  frtop_frame frame;
+  int found = frtop_find_frame(&frame, classify);
+  if (found < 0) {
+    py::gil_scoped_acquire gil;
+    throw py::error_already_set();
+  }
+  if (!found) return 0;
+  waits = frame.waits;
+  if (!sites_on()) return 0;
+  u64 code = u64(frame.code), place = u64(frtop_codes_epoch.load()) << 32 | u32(frame.instruction);
+  Site& one = state->sites[mix(code, place) % SITES];
+  u32 version = one.version.load(std::memory_order_acquire);
+  bool same = one.code.load(std::memory_order_relaxed) == code &&
+              one.place.load(std::memory_order_relaxed) == place;
+  u32 number = one.number.load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (same && !(version & 1) && one.version.load(std::memory_order_relaxed) == version) return number;
+  {
+    py::gil_scoped_acquire gil;
+    auto object = py::reinterpret_borrow<py::object>(static_cast<PyObject*>(frame.code));
+    number = call(misses.site, py::make_tuple(object, frame.instruction)).cast<u32>();
+  }
+  version = one.version.load();
+  if (number && !(version & 1) && one.version.compare_exchange_strong(version, version + 1)) {
+    one.code.store(code, std::memory_order_relaxed);
+    one.place.store(place, std::memory_order_relaxed);
+    one.number.store(number, std::memory_order_relaxed);
+    one.version.store(version + 2, std::memory_order_release);
+  }
+  return number;
+}
+
+u16 count_message(Group* group, u64 channel) {
+  Locked lock(group->lock);
+  auto found = group->channels.find(channel);
+  if (found == group->channels.end()) {
+    if (group->channels.size() >= CHANNELS) return 0;
+    found = group->channels.emplace(channel, 0).first;
+  }
+  if (found->second == LOST) return 0;
+  return u16(found->second++ % MESSAGES + 1);
+}
+
+void hold_refs(State* state, const Operation& op, const IValue* args, u64 sequence) {
+  Refs& refs = state->refs[sequence % REFS];
+  std::vector<std::pair<bool, c10::weak_intrusive_ptr<c10::TensorImpl>>> dropped;
+  Locked lock(refs.lock);
+  if (refs.sequence) dropped.swap(refs.tensors);
+  refs.sequence = sequence;
+  if (op.barrier) return;
+  for (const auto& argument : op.tensors)
+    each_tensor(args[argument.position], [&](at::TensorImpl* tensor) {
+      if (refs.tensors.size() >= MOST_REFS) return;
+      auto strong = c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(tensor);
+      refs.tensors.emplace_back(argument.output, strong);
+    });
+}
+
+struct Kernel final : c10::OperatorKernel {
+  Operation op;
+  u64 bit;
+  explicit Kernel(Operation given) : op(std::move(given)), bit(1ULL << op.index % 64) {}
+
+  static constexpr auto below =
+      c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::BackendSelect);
+
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    State* state = current.load(std::memory_order_acquire);
+    u8 enabled = state ? __atomic_load_n(state->enabled, __ATOMIC_RELAXED) : u8(OFF);
+    if (!enabled) return handle.redispatchBoxed(keys & below, stack);
+    const IValue* args = stack->data() + stack->size() - op.arguments;
+    Seen seen{u64(op.index), u64(op.index)};
+    if (op.barrier) {
+      seen.cpu = args[op.tensors[0].position].unsafeToTensorImpl()->is_cpu();
+    } else {
+      for (const auto& one : op.tensors) {
+        seen.kinds = mix(seen.kinds, u64(one.output));
+        see(seen, args[one.position]);
+      }
+    }
+    if (UNLIKELY(!seen.cpu && !seen.phantom)) return on_device(keys, stack, args);
+    if (UNLIKELY(seen.phantom)) return handle.redispatchBoxed(keys & below, stack);
+
+    u64 sequence = 0, channel = 0;
+    Group* group = nullptr;
+    bool sync = false;
+    py::object watched;
+    i64 now = 0;
+    try {
+      if (UNLIKELY(enabled == EXPECTING)) {
+        py::gil_scoped_acquire gil;
+        call(misses.at_op, py::tuple());
+      }
+      sequence = write(state, args, seen, group, sync, channel, watched, now);
+    } catch (const py::error_already_set&) {  // of the program: `misses.py` keeps ours
+      {
+        py::gil_scoped_acquire gil;
+        watched = py::object();
+      }
+      throw;
+    } catch (const std::exception&) {
+      state->fail("a native kernel could not read an op");
+    }
+    try {
+      handle.redispatchBoxed(keys & below, stack);
+    } catch (...) {
+      if (sequence) {
+        end(state, sequence, -now_ns(), 0, true);
+        if (channel) {
+          Locked lock(group->lock);
+          group->channels[channel] = LOST;
+        }
+      }
+      release(watched);
+      throw;
+    }
+    if (!sequence) return;
+    try {
+      if (stack->empty() || !stack->back().isObject()) {
+        end(state, sequence, now_ns(), 0, true);
+      } else {
+        auto work = stack->back().toCustomClass<Work>();
+        follow(state, group, bit, sequence, sync, work, op.silent);
+        if (UNLIKELY(watched)) {
+          py::gil_scoped_acquire gil;
+          call(misses.handed, py::make_tuple(watched, torch::jit::toPyObject(stack->back())));
+        }
+      }
+    } catch (const py::error_already_set&) {
+      release(watched);
+      untrack(state, sequence, now_ns());
+      throw;
+    } catch (const std::exception&) {
+      state->fail("a native kernel could not follow an op");
+    }
+    release(watched);
+  }
+
+  static void release(py::object& watched) {
+    if (LIKELY(!watched)) return;
+    py::gil_scoped_acquire gil;
+    watched = py::object();
+  }
+
+  u64 write(State* state, const IValue* args, Seen& seen, Group*& group, bool& sync, u64& channel,
+            py::object& watched, i64& now) const {
+    now = now_ns();
+    u64 thread = u64(pthread_self());
+    if (UNLIKELY(waiting_for)) {
+      if (is_pending(state->slot(waiting_for), waiting_for)) end(state, waiting_for, now, LATE, false);
+      waiting_for = 0;
+    }
+    if (UNLIKELY(state->weak_count.load(std::memory_order_relaxed))) test_weak(state, false);
+    group = find_group(state, args[op.group]);
+    if (!group) return 0;
+
+    Slot slot{};
+    if (op.in_splits >= 0) {
+      for (int at : {op.in_splits, op.out_splits}) {
+        auto list = args[at].toListRef();
+        seen.hash = mix(seen.hash, list.size());
+        for (const IValue& one : list) seen.hash = mix(seen.hash, u64(one.toInt()));
+      }
+    }
+    i64 tag = op.tag >= 0 ? args[op.tag].toInt() : 0;
+    if (op.tag >= 0) seen.hash = mix(seen.hash, u64(tag));
+    u64 position = 0;
+    u32 form = 0;
+    seen.hash |= 1;
+    if (!find(state->sizes, seen.hash, form, position) ||
+        (position && position < state->floor.load(std::memory_order_relaxed))) {
+      u64 unused;
+      if (!find(state->forms, seen.kinds |= 1, form, unused)) {
+        py::gil_scoped_acquire gil;
+        auto given = py::make_tuple(op.index, to_python(args, op.arguments));
+        form = call(misses.form, given).template cast<u32>();
+        keep(state->forms, seen.kinds, form, 0);
+      }
+      encode(op, args, integers);
+      position = write_sizes(state, integers);
+      keep(state->sizes, seen.hash, form, position);
+    }
+    i64 party = op.peer >= 0 ? args[op.peer].toInt() + 1 : op.root >= 0 ? args[op.root].toInt() + 1 : 0;
+    bool waits = false;
+    slot.site = find_site(state, waits);
+    if (op.p2p) {
+      sync = waits;
+      slot.flags = P2P | (sync ? SYNC : 0);
+      channel = mix(mix(u64(op.index) + 1, u64(party)), u64(tag));
+    } else {
+      sync = op.always_sync || (op.async_op >= 0 && !args[op.async_op].toBool());
+      slot.flags = sync ? SYNC : 0;
+    }
+    if (UNLIKELY(listed(misses.issuers))) {
+      py::gil_scoped_acquire gil;
+      auto given = py::make_tuple(thread, slot.site, op.index, to_python(args, op.arguments));
+      slot.issuer = u16(call(misses.issuer, given).template cast<u32>());
+    }
+    i64 timeout = op.timeout >= 0 ? args[op.timeout].toInt() : 0;
+    slot.issued = now;
+    slot.thread = thread;
+    slot.group = group->id;
+    slot.form = form;
+    slot.timeout = timeout > 0 && timeout <= i64(MAX_U32) ? u32(timeout) : 0;
+    slot.party = party > 0 && party <= i64(MAX_U32) ? u32(party) : 0;
+    slot.event = EVENT_OP;
+    slot.sizes = position;
+    if (op.reduce >= 0) {
+      auto reduce = static_cast<const c10d::ReduceOp*>(group_key(args[op.reduce]))->op_;
+      slot.reduce = u8(reduce) < REDUCE_OPS ? u8(reduce) + 1 : REDUCE_OTHER;
+    }
+    // From here on nothing fails, so that each number belongs to an op.
+    if (op.p2p) slot.message = count_message(group, channel);
+    slot.number = (op.p2p ? group->p2p : group->number).fetch_add(1, std::memory_order_relaxed) + 1;
+    slot.sequence = state->sequence.fetch_add(1, std::memory_order_relaxed) + 1;
+    slot.checksum = crc.of(&slot, offsetof(Slot, checksum));
+    hold_refs(state, op, args, slot.sequence);
+    memcpy(state->slot(slot.sequence), &slot, sizeof slot);
+    if (u64* row = state->group_row(group->id)) {
+      put_greater(row + (op.p2p ? ROW_P2P : ROW_NUMBER), slot.number);
+      put_greater(row + ROW_LAST, slot.sequence);
+    }
+    put_greater(state->cells + HEAD, slot.sequence);
+    if (UNLIKELY(slot.sequence % (state->shape.slots / 8) == 0)) spill(state);
+    if (UNLIKELY(listed(misses.watching))) {
+      py::gil_scoped_acquire gil;
+      auto given = py::make_tuple(op.index, to_python(args, op.arguments), group->id, slot.number,
+                                  slot.site, slot.flags, slot.issuer);
+      try {
+        auto result = call(misses.watch, given);
+        if (!result.is_none()) watched = std::move(result);
+      } catch (const py::error_already_set&) {  // the op is never issued
+        end(state, slot.sequence, -now, 0, true);
+        throw;
+      }
+    }
+    return slot.sequence;
+  }
+
+  /* Passes the op to the Python kernel, which passes it on to the backend. */
+  void on_device(c10::DispatchKeySet keys, torch::jit::Stack* stack, const IValue* args) const {
+    std::vector<IValue> results;
+    {
+      py::gil_scoped_acquire gil;
+      auto given = py::make_tuple(op.index, keys.raw_repr(), to_python(args, op.arguments));
+      auto result = call(misses.device, given);
+      const auto& returns = schema_returns;
+      if (returns.size() == 1) {
+        results.push_back(torch::jit::toIValue(result, returns[0], std::nullopt));
+      } else if (!returns.empty()) {
+        auto several = result.cast<py::tuple>();
+        for (size_t i = 0; i < returns.size(); i++)
+          results.push_back(torch::jit::toIValue(several[i], returns[i], std::nullopt));
+      }
+    }
+    torch::jit::drop(*stack, op.arguments);
+    for (IValue& one : results) stack->push_back(std::move(one));
+  }
+
+  std::vector<c10::TypePtr> schema_returns;
+};
+
+// -- waits
+
+/* In place of a handle's `wait`. `both` has torch's own and the wrapper of `waits.py`, which is
+ * needed for ops on devices, for values that are sampled, and for handles made in Python. */
+PyTypeObject* bound_types[16];
+std::atomic<int> bound_count{0};
+
+PyObject* wait(PyObject* both, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  PyObject *own = PyTuple_GET_ITEM(both, 0), *wrapper = PyTuple_GET_ITEM(both, 1);
+  State* state = current.load(std::memory_order_acquire);
+  if (!state || !__atomic_load_n(state->enabled, __ATOMIC_RELAXED) || PyVectorcall_NARGS(count) < 1)
+    return PyObject_Vectorcall(own, args, size_t(count), names);
+  bool bound = false;
+  for (int i = 0; i < bound_count.load(std::memory_order_relaxed); i++)
+    bound |= Py_TYPE(args[0]) == bound_types[i];
+  bool more = !bound || filled(misses.unfinished) || filled(misses.device_handles);
+  u64 sequence = 0;
+  if (bound) {
+    auto object = reinterpret_cast<py::detail::instance*>(args[0]);
+    const void* work = object->simple_layout ? object->simple_value_holder[0] : nullptr;
+    Handle& handle = state->handles[(u64(work) >> 4) * 0x9E3779B97F4A7C15ULL >> 51];
+    if (work && handle.work.load(std::memory_order_acquire) == work)
+      sequence = handle.sequence.load(std::memory_order_relaxed);
+  }
+  Slot* slot = sequence ? state->slot(sequence) : nullptr;
+  bool open = slot && is_pending(slot, sequence);
+  i64 begun = 0;
+  if (open) {
+    begun = now_ns();
+    put(&slot->wait, begun);
+    if (slot->thread != u64(pthread_self())) __atomic_fetch_or(&slot->later, u8(ELSEWHERE), __ATOMIC_RELAXED);
+    for (size_t i = 0; state->overflow_count.load() && i < state->spilled.size(); i++)
+      if (state->spilled[i].load() == sequence) put(&state->row(i)->wait, begun);
+  }
+  PyObject* result = PyObject_Vectorcall(more ? wrapper : own, args, size_t(count), names);
+  if (!open) return result;
+  i64 now = now_ns();
+  if (waiting_for == sequence) waiting_for = 0;
+  if (result) {
+    // Its own callback has written the end, or there is none and the wait shows it.
+    if (is_pending(slot, sequence)) {
+      bool late = now - begun < EXACT_NS && begun - slot->issued > EXACT_NS;
+      end(state, sequence, late ? begun : now, late ? LATE : 0, !late);
+    }
+  } else if (is_pending(slot, sequence)) {
+    auto work = static_cast<Work*>(reinterpret_cast<py::detail::instance*>(args[0])->simple_value_holder[0]);
+    bool complete = false;
+    try {
+      complete = work->isCompleted();
+    } catch (...) {
+    }
+    if (complete) end(state, sequence, -now, 0, true);
+    else put(&slot->wait, -now);
+  }
+  return result;
+}
+PyMethodDef wait_method{"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(wait)),
+                        METH_FASTCALL | METH_KEYWORDS, nullptr};
+
+torch::Library* library = nullptr;
+
+int number_of(const py::dict& of, const char* name) { return of[name].cast<int>(); }
+
+}  // namespace
+
+// -- what `library.py` calls; all with the GIL
+
+extern "C" {
+
+/* What this was built for. */
+SHOWN const char* frtop_built_for() { return FRTOP_BUILT_FOR; }
+
+/* Begins to record into a ring, in place of the one before. Its memory must stay mapped. */
+SHOWN int frtop_open(u8* ring, const u64* shape, const u8* enabled) {
+  State* before = current.load();
+  if (before && before->base == ring) return 0;
+  Shape of;
+  memcpy(&of, shape, sizeof of);
+  current.store(new State(ring, of, enabled));
+  return 0;
+}
+
+/* Installs a kernel for each operation, given as dicts. Returns how many; -1 with an exception. */
+SHOWN int frtop_install(PyObject* operations, PyObject* callbacks) {
+  try {
+    auto get = [&](const char* name) {
+      return py::object(py::reinterpret_borrow<py::object>(callbacks).attr(name)).release().ptr();
+    };
+    misses = {get("group"), get("form"), get("classify"), get("site"), get("issuer"), get("watch"),
+              get("handed"), get("at_op"), get("device"), get("issuers"),
+              get("watching"), get("unfinished"), get("device_handles"), get("sites_on")};
+    library = new torch::Library(torch::Library::IMPL, "c10d", c10::DispatchKey::BackendSelect, __FILE__, __LINE__);
+    int count = 0;
+    for (auto each : py::reinterpret_borrow<py::list>(operations)) {
+      auto given = each.cast<py::dict>();
+      auto name = given["name"].cast<std::string>();
+      auto handle = c10::Dispatcher::singleton().findSchema({"c10d::" + name, ""});
+      if (!handle) continue;
+      Operation op{};
+      op.index = number_of(given, "index");
+      op.group = number_of(given, "group");
+      op.root = number_of(given, "root");
+      op.peer = number_of(given, "peer");
+      op.tag = number_of(given, "tag");
+      op.reduce = number_of(given, "reduce");
+      op.async_op = number_of(given, "async_op");
+      op.timeout = number_of(given, "timeout");
+      op.in_splits = number_of(given, "in_splits");
+      op.out_splits = number_of(given, "out_splits");
+      op.p2p = given["p2p"].cast<bool>();
+      op.silent = given["unsignalled"].cast<bool>();
+      op.barrier = given["barrier"].cast<bool>();
+      op.always_sync = given["always_sync"].cast<bool>();
+      op.arguments = int(handle->schema().arguments().size());
+      for (auto one : given["tensors"].cast<py::list>()) {
+        auto argument = one.cast<py::tuple>();
+        op.tensors.push_back({argument[0].cast<int>(), argument[1].cast<int>(), argument[2].cast<bool>()});
+      }
+      auto kernel = std::make_unique<Kernel>(std::move(op));
+      for (const auto& one : handle->schema().returns()) kernel->schema_returns.push_back(one.type());
+      library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+      count++;
+    }
+    return count;
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return -1;
+}
+
+/* Removes the kernels; no op may be running. */
+SHOWN void frtop_remove() {
+  delete library;
+  library = nullptr;
+}
+
+SHOWN u64 frtop_next_sequence() { return current.load()->sequence.fetch_add(1) + 1; }
+
+static Group* group_with(State* state, u32 id) {
+  for (auto& at : state->groups) {
+    Group* group = at.load();
+    if (group && group->id == id && group->key.load()) return group;
+  }
+  return nullptr;
+}
+
+/* Takes the next number of a group, for an op that Python records; 0 if it is not known here. */
+SHOWN u64 frtop_next_number(u32 id, int p2p) {
+  Group* group = group_with(current.load(), id);
+  return group ? (p2p ? group->p2p : group->number).fetch_add(1) + 1 : 0;
+}
+
+/* Takes consecutive chunks for sizes that Python writes; returns the first. */
+SHOWN u64 frtop_take_chunks(u64 count) {
+  State* state = current.load();
+  u64 first = state->chunks.fetch_add(count) + 1, last = first + count - 1, half = state->shape.chunks / 2;
+  if (last > half) put_greater(reinterpret_cast<u64*>(&state->floor), last - half);
+  return first;
+}
+
+/* The first chunk that new ops may still use. */
+SHOWN u64 frtop_floor() { return current.load()->floor.load(); }
+
+SHOWN void frtop_forget_group(u32 id) {
+  if (Group* group = group_with(current.load(), id)) group->key.store(nullptr);
+}
+
+/* Tests all handles; at each heartbeat. */
+SHOWN void frtop_tick() {
+  State* state = current.load();
+  test_weak(state, true);
+  spill(state);
+}
+
+/* Ends the tracking of a group's ops, 0: of all. */
+SHOWN void frtop_release(u32 group) {
+  State* state = current.load();
+  test_weak(state, true, group);
+  u64 head = get(state->cells + HEAD), slots = std::max(state->shape.slots, state->shape.more);
+  for (u64 sequence = head > slots ? head - slots : 1; sequence <= head; sequence++) {
+    Slot* slot = state->slot(sequence);
+    if (is_pending(slot, sequence) && is_ours(slot) && (!group || slot->group == group))
+      untrack(state, sequence, 0);
+  }
+  for (size_t i = 0; i < state->spilled.size(); i++) {
+    u64 sequence = state->spilled[i].load();
+    if (sequence && (!group || state->row(i)->group == group)) untrack(state, sequence, 0);
+  }
+}
+
+/* The oldest op that is pending and not in the overflow, or the next one. */
+SHOWN u64 frtop_oldest() {
+  State* state = current.load();
+  u64 head = get(state->cells + HEAD), slots = std::max(state->shape.slots, state->shape.more);
+  u64 oldest = std::max(state->oldest, head > slots ? head - slots : 1);
+  for (; oldest <= head; oldest++) {
+    Slot* slot = state->slot(oldest);
+    u64 there = get(&slot->sequence);
+    if (there < oldest) break;  // it is being written
+    if (!is_pending(slot, oldest) || slot->event != EVENT_OP || slot->flags & DEVICE) continue;
+    bool copied = false;
+    for (auto& one : state->spilled) copied |= one.load() == oldest;
+    if (!copied) break;
+  }
+  return state->oldest = oldest;
+}
+
+SHOWN int frtop_is_open(u64 sequence) {
+  State* state = current.load();
+  Slot* slot = state->slot(sequence);
+  if (is_pending(slot, sequence) && is_ours(slot)) return 1;
+  for (auto& one : state->spilled)
+    if (one.load() == sequence) return 1;
+  return 0;
+}
+
+/* Tensors of pending ops: a list of (sequence, [(is output, tensor), ...]). */
+SHOWN PyObject* frtop_tensors() {
+  State* state = current.load();
+  py::list result;
+  for (Refs& refs : state->refs) {
+    std::vector<std::pair<bool, c10::weak_intrusive_ptr<c10::TensorImpl>>> found;
+    u64 sequence;
+    {
+      Locked lock(refs.lock);
+      if (!(sequence = refs.sequence)) continue;
+      found = refs.tensors;
+    }
+    py::list tensors;
+    for (auto& [output, weak] : found) {
+      auto strong = weak.lock();
+      if (!strong) continue;
+      at::Tensor tensor(std::move(strong));
+      tensors.append(py::make_tuple(output, py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor))));
+    }
+    result.append(py::make_tuple(sequence, tensors));
+  }
+  return result.release().ptr();
+}
+
+SHOWN Measured* frtop_measured() { return current.load()->measured; }
+
+/* Why the kernels switched recording off; null if they did not. */
+SHOWN const char* frtop_failure() { return current.load()->failure.load(); }
+
+/* Returns what replaces the `wait` of a class of handles. */
+SHOWN PyObject* frtop_wait(PyObject* kind, PyObject* own, PyObject* wrapper) {
+  int count = bound_count.load();
+  if (count < int(std::size(bound_types))) {
+    bound_types[count] = reinterpret_cast<PyTypeObject*>(kind);
+    Py_INCREF(kind);
+    bound_count.store(count + 1);
+  }
+  PyObject* both = PyTuple_Pack(2, own, wrapper);
+  PyObject* function = both ? PyCFunction_New(&wait_method, both) : nullptr;
+  Py_XDECREF(both);
+  PyObject* method = function ? PyInstanceMethod_New(function) : nullptr;
+  Py_XDECREF(function);
+  return method;
+}
+}

@@ -1,0 +1,140 @@
+"""Finds and loads the native kernels that were built for exactly this torch and Python."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+SOURCES: Final = ("kernel.cpp", "frames.c", "frames.h")
+_MEASURED: Final = 1024
+_MEASURED_SIZE: Final = 16
+_u64, _u32, _object = ctypes.c_uint64, ctypes.c_uint32, ctypes.py_object
+
+
+class NotUsableError(Exception):
+    """The native kernels cannot be used here; the text says why."""
+
+
+def cache() -> Path:
+    """The folder of what was built."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "frtop" / "native"
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str:
+    text = b"".join((Path(__file__).parent / one).read_bytes() for one in SOURCES)
+    return sha256(text).hexdigest()[:16]
+
+
+def built_for(torch: Any) -> str:
+    """What must be equal for a build to be used: torch and its commit, Python, our sources."""
+    commit = getattr(torch.version, "git_version", "") or ""
+    abi = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
+    return f"torch {torch.__version__} {commit[:12]}, {abi}, {_sources()}"
+
+
+def name(torch: Any) -> str:
+    """The file name of a build."""
+    return f"{sha256(built_for(torch).encode()).hexdigest()[:24]}.so"
+
+
+class Library:
+    """The loaded kernels. They are never unloaded: threads of a backend may call them at any time.
+
+    Raises:
+        NotUsableError: there is no build for this torch, or it is not ours to trust.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        path = cache() / name(torch)
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise NotUsableError("none was built for this torch") from error
+        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+            raise NotUsableError(f"others may write {path}")
+        try:
+            self._c = c = ctypes.PyDLL(str(path))
+            c.frtop_built_for.restype = ctypes.c_char_p
+            made_for = c.frtop_built_for().decode()
+        except (OSError, AttributeError) as error:
+            raise NotUsableError(str(error)) from error
+        if made_for != built_for(torch):
+            raise NotUsableError(f"{path} was built for {made_for}")
+        for function, result, arguments in (
+            ("open", ctypes.c_int, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)),
+            ("install", ctypes.c_int, (_object, _object)),
+            ("remove", None, ()),
+            ("next_sequence", _u64, ()),
+            ("next_number", _u64, (_u32, ctypes.c_int)),
+            ("take_chunks", _u64, (_u64,)),
+            ("floor", _u64, ()),
+            ("forget_group", None, (_u32,)),
+            ("tick", None, ()),
+            ("release", None, (_u32,)),
+            ("oldest", _u64, ()),
+            ("is_open", ctypes.c_int, (_u64,)),
+            ("tensors", _object, ()),
+            ("measured", ctypes.c_void_p, ()),
+            ("failure", ctypes.c_char_p, ()),
+            ("wait", _object, (_object, _object, _object)),
+        ):
+            entry = getattr(c, f"frtop_{function}")
+            entry.restype, entry.argtypes = result, arguments
+        self.next_sequence: Callable[[], int] = c.frtop_next_sequence
+        self.next_number: Callable[[int, int], int] = c.frtop_next_number
+        self.take_chunks: Callable[[int], int] = c.frtop_take_chunks
+        self.floor: Callable[[], int] = c.frtop_floor
+        self.forget_group: Callable[[int], None] = c.frtop_forget_group
+        self.tick: Callable[[], None] = c.frtop_tick
+        self.release: Callable[[int], None] = c.frtop_release
+        self.oldest: Callable[[], int] = c.frtop_oldest
+        self.is_open: Callable[[int], int] = c.frtop_is_open
+        self.tensors: Callable[[], list[tuple[int, list[tuple[bool, Any]]]]] = c.frtop_tensors
+        self.wait: Callable[[Any, Any, Any], Any] = c.frtop_wait
+        """Takes a class of handles, its own `wait` and the wrapper in Python; returns what replaces
+        it."""
+        self.remove: Callable[[], None] = c.frtop_remove
+        self._held: list[Any] = []
+
+    def open(self, ring: Any, shape: Sequence[int], enabled: Any) -> None:
+        """Records into a ring from now on.
+
+        Args:
+            ring: its mapping, which stays mapped.
+            shape: as `Shape` in kernel.cpp.
+            enabled: the byte that switches the kernels.
+        """
+        memory, flag = ctypes.c_char.from_buffer(ring), ctypes.c_char.from_buffer(enabled)
+        self._held += (memory, flag)
+        words = (_u64 * len(shape))(*shape)
+        self._c.frtop_open(ctypes.addressof(memory), words, ctypes.addressof(flag))
+
+    def install(self, operations: list[dict[str, Any]], misses: object) -> int:
+        """Installs the kernels; returns how many."""
+        return int(self._c.frtop_install(operations, misses))
+
+    def failure(self) -> str:
+        """Why the kernels switched recording off; "" if they did not."""
+        found = self._c.frtop_failure()
+        return found.decode() if found else ""
+
+    def measured(self) -> Iterator[tuple[int, int, bool]]:
+        """Yields and clears site, wait in ns and whether it is exact, of what ended lately."""
+        at = self._c.frtop_measured()
+        size = _MEASURED * _MEASURED_SIZE
+        copy = memoryview(ctypes.string_at(at, size))
+        ctypes.memset(at, 0, size)
+        waits, rest = copy.cast("q"), copy.cast("I")
+        for index in range(_MEASURED):
+            if site := rest[4 * index + 2]:
+                yield site, waits[2 * index], bool(rest[4 * index + 3])
