@@ -12,7 +12,7 @@
 
 #include "frames.h"
 
-enum { CODES = 8192, MOST = CODES / 4 * 3, DEPTH = 64, WAITS_WITHIN = 3 };
+enum { CODES = 8192, MOST = CODES / 4 * 3, DEPTH = 1024, WAITS_WITHIN = 3 };
 
 /* Code objects are aligned to 16 bytes: the low bits hold what each is. A word is one load, so a
  * reader needs no lock. Each has a reference, so that its address stays its own. Written with the
@@ -93,8 +93,8 @@ static inline int complete(_PyInterpreterFrame *frame) {
 
 int frtop_find_frame(frtop_frame *found, frtop_classify classify) {
   PyThreadState *thread = PyGILState_GetThisThreadState();
-  if (!thread) return 0;
   found->waits = 0;
+  if (!thread) return 0;
   int depth = 0;
   for (_PyInterpreterFrame *frame = newest(thread); frame && depth < DEPTH; frame = frame->previous) {
     if (!complete(frame)) continue;
@@ -116,8 +116,8 @@ int frtop_find_frame(frtop_frame *found, frtop_classify classify) {
 
 int frtop_find_frame(frtop_frame *found, frtop_classify classify) {
   PyThreadState *thread = PyGILState_GetThisThreadState();
-  if (!thread) return 0;
   found->waits = 0;
+  if (!thread) return 0;
   int depth = 0;
   for (struct _frame *frame = thread->frame; frame && depth < DEPTH; frame = frame->f_back, depth++) {
     int kind = kind_of(frame->f_code, classify);

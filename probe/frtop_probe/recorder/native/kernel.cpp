@@ -10,6 +10,7 @@
  * back while the interpreter ends.
  */
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <cxxabi.h>
 #include <pthread.h>
 #include <pybind11/pybind11.h>
 #include <time.h>
@@ -137,16 +138,19 @@ const Crc crc;
 // -- what is kept beside the ring
 
 struct Group {
-  std::atomic<const void*> key{nullptr};
-  u32 id = 0;
+  explicit Group(u32 number) : id(number) {}
+  const u32 id;
   std::atomic<u64> number{0}, p2p{0};
   std::atomic<u64> no_future{0};  // ops, by bit, whose handles have none here
   Spin lock;
   std::unordered_map<u64, u32> channels;  // messages by op, peer and tag; LOST once one failed
 };
 constexpr u32 LOST = 0xffffffff;
+/* Tables by hash take its upper bits: the lowest of a hash of sizes is always set. */
 constexpr size_t GROUPS = 4096, CHANNELS = 4096, KNOWN = 4096, SITES = 8192, MEASURED = 1024;
-constexpr size_t WORKS = 8192, REFS = 4096, MOST_WEAK = 4096, MOST_REFS = 1024;
+constexpr size_t WORKS = 8192, REFS = 4096, MOST_TESTED = 4096, MOST_REFS = 1024;
+
+static_assert(KNOWN == 1 << 12 && GROUPS == 1 << 12 && SITES == 1 << 13 && WORKS == 1 << 13);
 
 struct Known {  // a form or sizes by hash; the version is odd while it is being written
   std::atomic<u32> version{0};
@@ -158,24 +162,27 @@ struct Site {
   std::atomic<u64> code{0}, place{0};  // place: epoch of the codes, and the instruction
   std::atomic<u32> number{0};
 };
-struct Measured {
-  i64 wait;
-  u32 site, exact;
+struct GroupPlace {
+  std::atomic<const void*> key{nullptr};  // torch's object; null once it is gone
+  std::atomic<Group*> group{nullptr};     // null: never used, and a search ends here
 };
 struct Handle {  // which op a handle belongs to; another op's handle may take its place
-  std::atomic<const void*> work{nullptr};
-  std::atomic<u64> sequence{0};
+  Spin lock;
+  const void* work = nullptr;
+  u64 sequence = 0;
 };
-struct Weak {
+struct Tested {  // a handle that has to be asked whether its op is complete
   c10::weak_intrusive_ptr<Work> work;
+  c10::intrusive_ptr<Work> held;  // null if it does not even tell that: its end is all we see
   u64 sequence;
   u32 group;
   bool sync;
 };
+using Tensors = std::vector<std::pair<bool, c10::weak_intrusive_ptr<c10::TensorImpl>>>;
 struct Refs {
   Spin lock;
   u64 sequence = 0;
-  std::vector<std::pair<bool, c10::weak_intrusive_ptr<c10::TensorImpl>>> tensors;
+  Tensors tensors;
 };
 
 struct State {
@@ -184,24 +191,25 @@ struct State {
   const u8* enabled;
   u64* cells;
   std::atomic<u64> sequence{0}, chunks{0}, floor{0};
-  std::atomic<Group*> groups[GROUPS]{};
+  GroupPlace groups[GROUPS];
+  std::atomic<Group*> by_id[GROUPS]{};
   Known forms[KNOWN], sizes[KNOWN];
   Site sites[SITES];
-  Measured measured[MEASURED]{};
+  std::atomic<u64> measured[MEASURED]{};  // by op: wait << 17 | exact << 16 | site
   Handle handles[WORKS];
   Refs refs[REFS];
-  Spin groups_lock, weak_lock, overflow_lock;
-  std::vector<Weak> weak;
-  std::atomic<u32> weak_count{0}, overflow_count{0};
-  std::atomic<u32> weak_turn{0};
-  std::vector<std::atomic<u64>> spilled;  // by row of our part of the overflow
+  Spin groups_lock, tested_lock, overflow_lock;
+  std::vector<Tested> tested;
+  std::atomic<u32> tested_count{0}, tested_turn{0}, overflow_count{0};
+  std::vector<std::atomic<u64>> spilled;  // by row of our part of the overflow; under its lock
   u64 spilled_until = 1, oldest = 1;
+  std::unordered_map<u32, Group*> more_groups;
   std::atomic<const char*> failure{nullptr};
 
   State(u8* ring, const Shape& of, const u8* flag)
       : base(ring), shape(of), enabled(flag), cells(reinterpret_cast<u64*>(ring + CELLS_AT)),
         spilled(of.overflow / 2) {
-    weak.reserve(64);
+    tested.reserve(64);
   }
   Slot* slot(u64 sequence) const {
     u64 from = get(cells + LONGER_FROM);
@@ -216,14 +224,18 @@ struct State {
     if (group >= shape.groups) return nullptr;
     return reinterpret_cast<u64*>(base + shape.groups_at) + u64(group) * ROW_WORDS;
   }
-  void fail(const char* why) {
-    failure.store(why);
+  void fail(const char* what, const std::exception& error) {
+    std::string text = std::string(what) + ": " + error.what();
+    failure.store(strdup(text.substr(0, text.find('\n')).c_str()));
     __atomic_store_n(const_cast<u8*>(enabled), u8(OFF), __ATOMIC_RELEASE);
   }
 };
 std::atomic<State*> current{nullptr};
-thread_local u64 waiting_for = 0;  // this thread's last op whose call waits and shows no end
-thread_local std::vector<u64> integers;
+struct Waiting {
+  State* state;
+  u64 sequence;
+};
+thread_local Waiting waiting_for{};  // this thread's last op whose call waits and shows no end
 
 /* The Python side: `misses.py` says what each does. Lists and dicts are only asked for their size,
  * which is one word, so that an op needs no GIL to learn that nobody wants more of it. */
@@ -253,7 +265,7 @@ inline bool is_ours(const Slot* slot) { return slot->event == EVENT_OP && !(slot
 
 void drop_refs(State* state, u64 sequence) {
   Refs& refs = state->refs[sequence % REFS];
-  std::vector<std::pair<bool, c10::weak_intrusive_ptr<c10::TensorImpl>>> dropped;
+  Tensors dropped;  // destroyed without the lock: that may free a tensor
   {
     Locked lock(refs.lock);
     if (refs.sequence != sequence) return;
@@ -265,26 +277,37 @@ void drop_refs(State* state, u64 sequence) {
   if (!refs.sequence && refs.tensors.capacity() < dropped.capacity()) refs.tensors.swap(dropped);
 }
 
+/* Writes `done` once: also where a callback, a wait and a test find the end at the same time. */
+bool write_done(Slot* slot, i64 done) {
+  i64 none = 0;
+  return __atomic_compare_exchange_n(&slot->done, &none, done, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+/* Ends the copy of an op, after its slot: `spill` looks at the slot again once it has copied it. */
+void end_row(State* state, u64 sequence) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!state->overflow_count.load()) return;
+  Locked lock(state->overflow_lock);
+  for (size_t i = 0; i < state->spilled.size(); i++) {
+    if (state->spilled[i].load() != sequence) continue;
+    put(&state->row(i)->done, now_ns());
+    state->spilled[i].store(0);
+    state->overflow_count--;
+  }
+}
+
 /* Writes the end of an op: `done` is negative if it failed. */
 void end(State* state, u64 sequence, i64 done, u8 flags, bool exact) {
   Slot* slot = state->slot(sequence);
-  if (get(&slot->sequence) == sequence && !(get(&slot->later) & UNTRACKED)) {
+  if (is_pending(slot, sequence)) {
     if (flags) __atomic_fetch_or(&slot->later, flags, __ATOMIC_RELAXED);
-    i64 issued = slot->issued;
+    u64 wait = u64(done - slot->issued);
     u32 site = slot->site;
-    if (get(&slot->sequence) == sequence) {
-      put(&slot->done, done);
-      if (done > 0) state->measured[sequence % MEASURED] = {done - issued, site, exact};
-    }
+    if (get(&slot->sequence) == sequence && write_done(slot, done) && done > 0 && site < 1 << 16 &&
+        wait < 1ULL << 47)
+      state->measured[sequence % MEASURED].store(wait << 17 | u64(exact) << 16 | site, std::memory_order_relaxed);
   }
-  if (state->overflow_count.load()) {
-    for (size_t i = 0; i < state->spilled.size(); i++) {
-      if (state->spilled[i].load() != sequence) continue;
-      put(&state->row(i)->done, done ? done : now_ns());
-      state->spilled[i].store(0);
-      state->overflow_count--;
-    }
-  }
+  end_row(state, sequence);
   drop_refs(state, sequence);
 }
 
@@ -292,90 +315,150 @@ void untrack(State* state, u64 sequence, i64 ended) {
   Slot* slot = state->slot(sequence);
   if (is_pending(slot, sequence)) {
     __atomic_fetch_or(&slot->later, u8(UNTRACKED), __ATOMIC_RELEASE);
-    put(&slot->done, ended);
+    if (ended) write_done(slot, ended);
   }
-  if (state->overflow_count.load()) {
-    for (size_t i = 0; i < state->spilled.size(); i++) {
-      if (state->spilled[i].load() != sequence) continue;
-      put(&state->row(i)->done, now_ns());
-      state->spilled[i].store(0);
-      state->overflow_count--;
-    }
-  }
+  end_row(state, sequence);
   drop_refs(state, sequence);
+}
+
+bool is_spilled(State* state, u64 sequence) {
+  if (!state->overflow_count.load()) return false;
+  for (auto& one : state->spilled)
+    if (one.load() == sequence) return true;
+  return false;
+}
+
+bool is_open(State* state, u64 sequence) {
+  return is_pending(state->slot(sequence), sequence) || is_spilled(state, sequence);
+}
+
+/* Whether no op will take its slot soon, because the ring was made longer. */
+bool stays(State* state, u64 sequence, u64 head) {
+  u64 from = get(state->cells + LONGER_FROM), slots = state->shape.slots;
+  if (!from) return false;
+  if (sequence < from) return sequence + slots >= from;
+  return head - sequence < state->shape.more - slots;
 }
 
 /* Copies ops that newer ones would soon overwrite; `hook.py`'s ops are copied by `pending.py`. */
 void spill(State* state) {
-  if (!state->overflow_lock.try_lock()) return;
+  std::unique_lock<Spin> lock(state->overflow_lock, std::try_to_lock);
+  if (!lock) return;
   u64 head = get(state->cells + HEAD), slots = state->shape.slots;
   u64 until = head > slots / 2 ? head - slots / 2 : 1;
-  if (until > state->spilled_until + slots) state->spilled_until = until - slots;
+  u64 held = get(state->cells + LONGER_FROM) ? std::max(slots, state->shape.more) : slots;
+  if (until > state->spilled_until + held) state->spilled_until = until - held;
   for (; state->spilled_until < until; state->spilled_until++) {
     u64 sequence = state->spilled_until;
     Slot* slot = state->slot(sequence);
     if (!is_pending(slot, sequence) || !is_ours(slot)) continue;
-    size_t row = 0;
-    while (row < state->spilled.size() && state->spilled[row].load()) row++;
-    if (row == state->spilled.size()) {
+    size_t index = 0;
+    while (index < state->spilled.size() && state->spilled[index].load()) index++;
+    if (index == state->spilled.size()) {
+      if (stays(state, sequence, head)) return;  // later, perhaps there is room then
       __atomic_fetch_add(state->cells + PENDING_LOST, 1, __ATOMIC_RELAXED);
       continue;
     }
-    state->spilled[row].store(sequence);
+    // Readers take a row without an end for a pending op: the end comes last.
+    Slot* row = state->row(index);
+    memcpy(row, slot, offsetof(Slot, done));
+    put(&row->wait, get(&slot->wait));
+    state->spilled[index].store(sequence);
     state->overflow_count++;
-    memcpy(state->row(row), slot, sizeof(Slot));
-    if (!is_pending(slot, sequence)) end(state, sequence, now_ns(), 0, false);
+    put(&row->done, i64(0));
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (is_pending(slot, sequence)) continue;
+    put(&row->done, now_ns());  // it ended during the copy, or is overwritten
+    state->spilled[index].store(0);
+    state->overflow_count--;
   }
-  state->overflow_lock.unlock();
 }
 
-/* Tests handles that report no end by themselves: all of them, or two in their turn. */
-void test_weak(State* state, bool all, u32 group = 0) {
-  std::vector<Weak> taken;
-  {
-    if (!state->weak_lock.try_lock()) return;
-    size_t count = state->weak.size();
-    if (all) {
-      taken.swap(state->weak);
-    } else {
-      for (size_t n = 0; n < 2 && count; n++, count--) {
-        size_t at = state->weak_turn++ % count;
-        taken.push_back(std::move(state->weak[at]));
-        state->weak[at] = std::move(state->weak.back());
-        state->weak.pop_back();
-      }
-    }
-    state->weak_lock.unlock();
+/* Asks a handle; one of the program may raise, and a thread may be ended while it waits for the GIL. */
+bool is_complete(Work* work) {
+  try {
+    return work->isCompleted();
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return false;
   }
-  std::vector<Weak> open;
+}
+
+/* Takes handles that have to be asked: all of them, or two in their turn. */
+std::vector<Tested> take_tested(State* state, bool all) {
+  std::vector<Tested> taken;
+  std::unique_lock<Spin> lock(state->tested_lock, std::defer_lock);
+  if (all) lock.lock();
+  else if (!lock.try_lock()) return taken;
+  size_t count = state->tested.size();
+  if (all) {
+    taken.swap(state->tested);
+  } else {
+    for (size_t n = 0; n < 2 && count; n++, count--) {
+      size_t at = state->tested_turn++ % count;
+      std::swap(state->tested[at], state->tested.back());
+      taken.push_back(std::move(state->tested.back()));
+      state->tested.pop_back();
+    }
+  }
+  state->tested_count.store(u32(state->tested.size()));
+  return taken;
+}
+
+/* Tests handles that report no end by themselves. No lock is held: handles may be the program's. */
+void test_handles(State* state, bool all) {
+  std::vector<Tested> taken = take_tested(state, all), open;
   i64 now = now_ns();
-  for (Weak& one : taken) {
-    if (!is_pending(state->slot(one.sequence), one.sequence) && !state->overflow_count.load()) continue;
-    bool complete = false;
-    auto work = one.work.lock();
+  for (Tested& one : taken) {
+    if (!is_open(state, one.sequence)) continue;
+    auto work = one.held ? one.held : one.work.lock();
     if (!work) {
       one.sync ? end(state, one.sequence, now, LATE, false) : untrack(state, one.sequence, now);
       continue;
     }
-    try {
-      complete = work->isCompleted();
-    } catch (...) {  // a handle of the program may raise
-    }
-    if (complete) end(state, one.sequence, now, LATE, false);
-    else if (group && group == one.group) untrack(state, one.sequence, 0);
+    if (is_complete(work.get())) end(state, one.sequence, now, LATE, false);
     else open.push_back(std::move(one));
   }
-  taken.clear();
-  Locked lock(state->weak_lock);
-  for (Weak& one : open) state->weak.push_back(std::move(one));
-  state->weak_count.store(u32(state->weak.size()));
+  if (open.empty()) return;
+  Locked lock(state->tested_lock);
+  for (Tested& one : open) state->tested.push_back(std::move(one));
+  state->tested_count.store(u32(state->tested.size()));
+}
+
+/* Drops the handle of an op that has ended: its tensors live no longer than the program's handle. */
+void forget_handle(State* state, u64 sequence) {
+  if (!state->tested_count.load()) return;
+  std::optional<Tested> dropped;  // destroyed without the lock
+  Locked lock(state->tested_lock);
+  for (size_t i = state->tested.size(); i--;) {
+    if (state->tested[i].sequence != sequence) continue;
+    dropped.emplace(std::move(state->tested[i]));
+    state->tested.erase(state->tested.begin() + i64(i));
+    break;
+  }
+  state->tested_count.store(u32(state->tested.size()));
+}
+
+/* Which op a handle belongs to; 0: none. The handle is alive, so its address is its own. */
+inline Handle& handle_place(State* state, const void* work) {
+  return state->handles[(u64(work) >> 4) * 0x9E3779B97F4A7C15ULL >> 51];
+}
+inline void note_handle(State* state, const void* work, u64 sequence) {
+  Handle& handle = handle_place(state, work);
+  Locked lock(handle.lock);
+  handle.work = work;
+  handle.sequence = sequence;
+}
+inline u64 find_handle(State* state, const void* work) {
+  Handle& handle = handle_place(state, work);
+  Locked lock(handle.lock);
+  return handle.work == work ? handle.sequence : 0;
 }
 
 void follow(State* state, Group* group, u64 bit, u64 sequence, bool sync,
             const c10::intrusive_ptr<Work>& work, bool silent) {
-  Handle& handle = state->handles[(u64(work.get()) >> 4) * 0x9E3779B97F4A7C15ULL >> 51];
-  handle.sequence.store(sequence, std::memory_order_relaxed);
-  handle.work.store(work.get(), std::memory_order_release);
+  note_handle(state, work.get(), sequence);
   if (!silent && !(group->no_future.load(std::memory_order_relaxed) & bit)) {
     try {
       work->getFuture()->addCallback(
@@ -385,18 +468,28 @@ void follow(State* state, Group* group, u64 bit, u64 sequence, bool sync,
           },
           /*uses_future=*/false);
       return;
+    } catch (py::error_already_set& error) {  // a handle in Python
+      py::gil_scoped_acquire gil;
+      if (!error.matches(PyExc_Exception)) throw;
+      group->no_future.fetch_or(bit);
     } catch (const std::exception&) {
       group->no_future.fetch_or(bit);
     }
   }
-  if (sync) waiting_for = sequence;
-  Locked lock(state->weak_lock);
-  if (state->weak.size() >= MOST_WEAK) {
-    untrack(state, state->weak.front().sequence, 0);
-    state->weak.erase(state->weak.begin());
+  if (sync) waiting_for = {state, sequence};
+  Tested added{c10::weak_intrusive_ptr<Work>(work), silent ? c10::intrusive_ptr<Work>() : work,
+               sequence, group->id, sync};
+  std::optional<Tested> oldest;  // destroyed without the lock
+  {
+    Locked lock(state->tested_lock);
+    if (state->tested.size() >= MOST_TESTED) {
+      oldest.emplace(std::move(state->tested.front()));
+      state->tested.erase(state->tested.begin());
+    }
+    state->tested.push_back(std::move(added));
+    state->tested_count.store(u32(state->tested.size()));
   }
-  state->weak.push_back({c10::weak_intrusive_ptr<Work>(work), sequence, group->id, sync});
-  state->weak_count.store(u32(state->weak.size()));
+  if (oldest) untrack(state, oldest->sequence, 0);
 }
 
 // -- an op
@@ -411,15 +504,14 @@ struct Operation {
 
 struct Seen {
   u64 kinds, hash;
-  bool cpu = true, phantom = false;
+  bool cpu = true, meta = false;
 };
 
 inline void see(Seen& seen, const at::TensorImpl* tensor) {
   if (UNLIKELY(!tensor->is_cpu())) {
     seen.cpu = false;
-    seen.phantom |= tensor->is_meta();
+    seen.meta |= tensor->is_meta();
   }
-  seen.phantom |= tensor->key_set().has(c10::DispatchKey::Python);
   auto sizes = tensor->sizes();
   u64 kind = u64(u8(c10::typeMetaToScalarType(tensor->dtype()))) << 8 | u8(tensor->device_type());
   seen.kinds = mix(seen.kinds, kind);
@@ -433,6 +525,16 @@ inline void see(Seen& seen, const IValue& value) {
   auto list = value.toListRef();
   seen.hash = mix(seen.hash, list.size() + 1);
   for (const IValue& one : list) see(seen, one);
+}
+
+/* Of integers, in four lanes that do not wait for each other: there may be a thousand. */
+inline u64 hash_of(c10::ArrayRef<IValue> list) {
+  u64 lanes[4] = {list.size(), 1, 2, 3};
+  size_t i = 0;
+  for (; i + 4 <= list.size(); i += 4)
+    for (size_t n = 0; n < 4; n++) lanes[n] = mix(lanes[n], u64(list[i + n].toInt()));
+  for (; i < list.size(); i++) lanes[0] = mix(lanes[0], u64(list[i].toInt()));
+  return mix(mix(mix(lanes[0], lanes[1]), lanes[2]), lanes[3]);
 }
 
 template <class F>
@@ -477,6 +579,7 @@ void encode(const Operation& op, const IValue* args, std::vector<u64>& to) {
   if (op.in_splits >= 0) {
     for (int at : {op.in_splits, op.out_splits}) {
       auto list = args[at].toListRef();
+      to.reserve(to.size() + list.size() + 1);
       to.push_back(list.size());
       for (const IValue& one : list) to.push_back(u64(one.toInt()));
     }
@@ -486,7 +589,7 @@ void encode(const Operation& op, const IValue* args, std::vector<u64>& to) {
 
 /* Writes a record of sizes, as `ring/sizes.py` has it; returns its position, 0 if it is too long. */
 u64 write_sizes(State* state, const std::vector<u64>& given) {
-  static thread_local std::vector<u8> record;
+  std::vector<u8> record;
   if (given.empty() || given.size() > MAX_INTEGERS) return 0;
   u64 most = 0;
   for (u64 one : given) most |= one;
@@ -520,7 +623,7 @@ u64 write_sizes(State* state, const std::vector<u64>& given) {
 }
 
 inline bool find(Known* table, u64 hash, u32& form, u64& position) {
-  Known& one = table[hash % KNOWN];
+  Known& one = table[hash >> 52];
   u32 version = one.version.load(std::memory_order_acquire);
   bool same = one.hash.load(std::memory_order_relaxed) == hash;
   form = one.form.load(std::memory_order_relaxed);
@@ -530,7 +633,7 @@ inline bool find(Known* table, u64 hash, u32& form, u64& position) {
 }
 
 inline void keep(Known* table, u64 hash, u32 form, u64 position) {
-  Known& one = table[hash % KNOWN];
+  Known& one = table[hash >> 52];
   u32 version = one.version.load();
   if (version & 1 || !one.version.compare_exchange_strong(version, version + 1)) return;
   one.hash.store(hash, std::memory_order_relaxed);
@@ -550,34 +653,50 @@ inline const void* group_key(const IValue& group) {
 }
 inline size_t group_place(const void* key) { return size_t(u64(key) >> 4) * 0x9E3779B97F4A7C15ULL >> 52; }
 
-Group* add_group(State* state, const void* key, u32 id) {
+/* The group with a number, which is made if need be and never freed. */
+Group* group_with(State* state, u32 id) {
+  auto& at = state->by_id[id % GROUPS];
+  Group* group = at.load(std::memory_order_acquire);
+  if (LIKELY(group && group->id == id)) return group;
   Locked lock(state->groups_lock);
-  std::atomic<Group*>* free = nullptr;
+  group = at.load();
+  if (group && group->id == id) return group;
+  if (group) {  // more groups than places: the newest one has it
+    auto kept = state->more_groups.find(id);
+    if (kept != state->more_groups.end()) return kept->second;
+  }
+  auto* made = new Group(id);
+  if (group) state->more_groups[id] = made;
+  else at.store(made, std::memory_order_release);
+  return made;
+}
+
+Group* add_group(State* state, const void* key, u32 id) {
+  Group* group = group_with(state, id);
+  Locked lock(state->groups_lock);
+  GroupPlace* free = nullptr;
   for (size_t i = group_place(key), n = 0; n < GROUPS; i++, n++) {
-    auto& at = state->groups[i % GROUPS];
-    Group* group = at.load();
-    if (group && group->key.load() == key) return group;
-    if (!free && (!group || !group->key.load())) free = &at;
-    if (!group) break;
+    GroupPlace& at = state->groups[i % GROUPS];
+    const void* there = at.key.load();
+    if (there == key) {
+      at.group.store(group);
+      return group;
+    }
+    if (!there && !free) free = &at;
+    if (!at.group.load()) break;
   }
   if (!free) return nullptr;
-  auto* group = new Group;
-  group->id = id;
-  if (u64* row = state->group_row(id)) {  // it may have had ops under another address
-    group->number.store(get(row + ROW_NUMBER));
-    group->p2p.store(get(row + ROW_P2P));
-  }
-  group->key.store(key);
-  free->store(group, std::memory_order_release);
+  free->group.store(group);
+  free->key.store(key, std::memory_order_release);
   return group;
 }
 
 Group* find_group(State* state, const IValue& given) {
   const void* key = group_key(given);
   for (size_t i = group_place(key), n = 0; n < GROUPS; i++, n++) {
-    Group* group = state->groups[i % GROUPS].load(std::memory_order_acquire);
-    if (!group) break;
-    if (group->key.load(std::memory_order_acquire) == key) return group;
+    GroupPlace& at = state->groups[i % GROUPS];
+    if (at.key.load(std::memory_order_acquire) == key) return at.group.load(std::memory_order_acquire);
+    if (!at.group.load(std::memory_order_relaxed)) break;
   }
   py::gil_scoped_acquire gil;
   auto id = call(misses.group, py::make_tuple(torch::jit::toPyObject(given))).cast<i64>();
@@ -594,17 +713,17 @@ int classify(void* code) {
 }
 
 u32 find_site(State* state, bool& waits) {
+  u64 epoch = frtop_codes_epoch.load();  // before the frame is found, whose code is known since then
   frtop_frame frame;
   int found = frtop_find_frame(&frame, classify);
   if (found < 0) {
     py::gil_scoped_acquire gil;
     throw py::error_already_set();
   }
-  if (!found) return 0;
   waits = frame.waits;
-  if (!sites_on()) return 0;
-  u64 code = u64(frame.code), place = u64(frtop_codes_epoch.load()) << 32 | u32(frame.instruction);
-  Site& one = state->sites[mix(code, place) % SITES];
+  if (!found || !sites_on()) return 0;
+  u64 code = u64(frame.code), place = epoch << 32 | u32(frame.instruction);
+  Site& one = state->sites[mix(code, place) >> 51];
   u32 version = one.version.load(std::memory_order_acquire);
   bool same = one.code.load(std::memory_order_relaxed) == code &&
               one.place.load(std::memory_order_relaxed) == place;
@@ -637,9 +756,17 @@ u16 count_message(Group* group, u64 channel) {
   return u16(found->second++ % MESSAGES + 1);
 }
 
+/* Stops counting, after a message was counted but never issued. */
+void lose_count(Group* group, u64 channel) {
+  Locked lock(group->lock);
+  auto found = group->channels.find(channel);
+  if (found != group->channels.end()) found->second = LOST;
+}
+
+/* Only the weak count of a tensor changes: the strong one may belong to its Python object. */
 void hold_refs(State* state, const Operation& op, const IValue* args, u64 sequence) {
   Refs& refs = state->refs[sequence % REFS];
-  std::vector<std::pair<bool, c10::weak_intrusive_ptr<c10::TensorImpl>>> dropped;
+  Tensors dropped;  // destroyed without the lock: that may free a tensor
   Locked lock(refs.lock);
   if (refs.sequence) dropped.swap(refs.tensors);
   refs.sequence = sequence;
@@ -647,8 +774,8 @@ void hold_refs(State* state, const Operation& op, const IValue* args, u64 sequen
   for (const auto& argument : op.tensors)
     each_tensor(args[argument.position], [&](at::TensorImpl* tensor) {
       if (refs.tensors.size() >= MOST_REFS) return;
-      auto strong = c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(tensor);
-      refs.tensors.emplace_back(argument.output, strong);
+      c10::raw::weak_intrusive_ptr::incref(tensor);
+      refs.tensors.emplace_back(argument.output, c10::weak_intrusive_ptr<at::TensorImpl>::reclaim(tensor));
     });
 }
 
@@ -666,16 +793,15 @@ struct Kernel final : c10::OperatorKernel {
     if (!enabled) return handle.redispatchBoxed(keys & below, stack);
     const IValue* args = stack->data() + stack->size() - op.arguments;
     Seen seen{u64(op.index), u64(op.index)};
-    if (op.barrier) {
-      seen.cpu = args[op.tensors[0].position].unsafeToTensorImpl()->is_cpu();
-    } else {
-      for (const auto& one : op.tensors) {
-        seen.kinds = mix(seen.kinds, u64(one.output));
-        see(seen, args[one.position]);
-      }
+    try {
+      see(seen, args);
+    } catch (const std::exception& error) {  // sizes that are symbolic, or nested
+      state->fail("a native kernel could not read a tensor", error);
+      return handle.redispatchBoxed(keys & below, stack);
     }
-    if (UNLIKELY(!seen.cpu && !seen.phantom)) return on_device(keys, stack, args);
-    if (UNLIKELY(seen.phantom)) return handle.redispatchBoxed(keys & below, stack);
+    // A tensor on `meta` has no contents, so nothing is communicated.
+    if (UNLIKELY(seen.meta)) return handle.redispatchBoxed(keys & below, stack);
+    if (UNLIKELY(!seen.cpu)) return on_device(state, keys, stack, args);
 
     u64 sequence = 0, channel = 0;
     Group* group = nullptr;
@@ -694,42 +820,57 @@ struct Kernel final : c10::OperatorKernel {
         watched = py::object();
       }
       throw;
-    } catch (const std::exception&) {
-      state->fail("a native kernel could not read an op");
+    } catch (const std::exception& error) {
+      state->fail("a native kernel could not read an op", error);
     }
     try {
       handle.redispatchBoxed(keys & below, stack);
     } catch (...) {
       if (sequence) {
         end(state, sequence, -now_ns(), 0, true);
-        if (channel) {
-          Locked lock(group->lock);
-          group->channels[channel] = LOST;
-        }
+        if (channel) lose_count(group, channel);
       }
       release(watched);
       throw;
     }
     if (!sequence) return;
     try {
-      if (stack->empty() || !stack->back().isObject()) {
-        end(state, sequence, now_ns(), 0, true);
-      } else {
-        auto work = stack->back().toCustomClass<Work>();
+      auto work = returned(stack);
+      if (work) {
         follow(state, group, bit, sequence, sync, work, op.silent);
-        if (UNLIKELY(watched)) {
-          py::gil_scoped_acquire gil;
-          call(misses.handed, py::make_tuple(watched, torch::jit::toPyObject(stack->back())));
-        }
+      } else {
+        end(state, sequence, now_ns(), 0, true);
+      }
+      if (UNLIKELY(watched && work)) {
+        py::gil_scoped_acquire gil;
+        call(misses.handed, py::make_tuple(watched, torch::jit::toPyObject(stack->back())));
       }
     } catch (const py::error_already_set&) {
       release(watched);
       untrack(state, sequence, now_ns());
       throw;
-    } catch (const std::exception&) {
-      state->fail("a native kernel could not follow an op");
+    } catch (const std::exception& error) {
+      state->fail("a native kernel could not follow an op", error);
     }
     release(watched);
+  }
+
+  void see(Seen& seen, const IValue* args) const {
+    if (op.barrier) {
+      auto dummy = args[op.tensors[0].position].unsafeToTensorImpl();
+      seen.cpu = dummy->is_cpu();
+      return;
+    }
+    for (const auto& one : op.tensors) {
+      seen.kinds = mix(seen.kinds, u64(one.output));
+      ::see(seen, args[one.position]);
+    }
+  }
+
+  /* The handle that the op returned, null if it has none. */
+  c10::intrusive_ptr<Work> returned(torch::jit::Stack* stack) const {
+    if (schema_returns.empty() || !stack->back().isObject()) return {};
+    return stack->back().toCustomClass<Work>();
   }
 
   static void release(py::object& watched) {
@@ -742,20 +883,21 @@ struct Kernel final : c10::OperatorKernel {
             py::object& watched, i64& now) const {
     now = now_ns();
     u64 thread = u64(pthread_self());
-    if (UNLIKELY(waiting_for)) {
-      if (is_pending(state->slot(waiting_for), waiting_for)) end(state, waiting_for, now, LATE, false);
-      waiting_for = 0;
+    if (UNLIKELY(waiting_for.sequence)) {
+      u64 sequence = std::exchange(waiting_for.sequence, 0);
+      if (waiting_for.state == state && is_open(state, sequence)) {
+        end(state, sequence, now, LATE, false);
+        forget_handle(state, sequence);
+      }
     }
-    if (UNLIKELY(state->weak_count.load(std::memory_order_relaxed))) test_weak(state, false);
+    if (UNLIKELY(state->tested_count.load(std::memory_order_relaxed))) test_handles(state, false);
     group = find_group(state, args[op.group]);
     if (!group) return 0;
 
     Slot slot{};
     if (op.in_splits >= 0) {
       for (int at : {op.in_splits, op.out_splits}) {
-        auto list = args[at].toListRef();
-        seen.hash = mix(seen.hash, list.size());
-        for (const IValue& one : list) seen.hash = mix(seen.hash, u64(one.toInt()));
+        seen.hash = mix(seen.hash, hash_of(args[at].toListRef()));
       }
     }
     i64 tag = op.tag >= 0 ? args[op.tag].toInt() : 0;
@@ -772,6 +914,7 @@ struct Kernel final : c10::OperatorKernel {
         form = call(misses.form, given).template cast<u32>();
         keep(state->forms, seen.kinds, form, 0);
       }
+      std::vector<u64> integers;
       encode(op, args, integers);
       position = write_sizes(state, integers);
       keep(state->sizes, seen.hash, form, position);
@@ -811,7 +954,9 @@ struct Kernel final : c10::OperatorKernel {
     slot.sequence = state->sequence.fetch_add(1, std::memory_order_relaxed) + 1;
     slot.checksum = crc.of(&slot, offsetof(Slot, checksum));
     hold_refs(state, op, args, slot.sequence);
-    memcpy(state->slot(slot.sequence), &slot, sizeof slot);
+    Slot* to = state->slot(slot.sequence);
+    // This thread may have stood still while others filled the whole history: theirs is newer.
+    if (LIKELY(get(&to->sequence) < slot.sequence)) memcpy(to, &slot, sizeof slot);
     if (u64* row = state->group_row(group->id)) {
       put_greater(row + (op.p2p ? ROW_P2P : ROW_NUMBER), slot.number);
       put_greater(row + ROW_LAST, slot.sequence);
@@ -834,7 +979,7 @@ struct Kernel final : c10::OperatorKernel {
   }
 
   /* Passes the op to the Python kernel, which passes it on to the backend. */
-  void on_device(c10::DispatchKeySet keys, torch::jit::Stack* stack, const IValue* args) const {
+  void on_device(State* state, c10::DispatchKeySet keys, torch::jit::Stack* stack, const IValue* args) const {
     std::vector<IValue> results;
     {
       py::gil_scoped_acquire gil;
@@ -851,6 +996,7 @@ struct Kernel final : c10::OperatorKernel {
     }
     torch::jit::drop(*stack, op.arguments);
     for (IValue& one : results) stack->push_back(std::move(one));
+    if (auto work = returned(stack)) note_handle(state, work.get(), 0);  // not an earlier op's
   }
 
   std::vector<c10::TypePtr> schema_returns;
@@ -863,6 +1009,24 @@ struct Kernel final : c10::OperatorKernel {
 PyTypeObject* bound_types[16];
 std::atomic<int> bound_count{0};
 
+void write_wait(State* state, u64 sequence, i64 value) {
+  Slot* slot = state->slot(sequence);
+  if (get(&slot->sequence) == sequence) put(&slot->wait, value);
+  if (!state->overflow_count.load()) return;
+  Locked lock(state->overflow_lock);
+  for (size_t i = 0; i < state->spilled.size(); i++)
+    if (state->spilled[i].load() == sequence) put(&state->row(i)->wait, value);
+}
+
+/* As `is_complete`, while the exception of a wait is set. */
+bool ended(Work* work) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  bool result = is_complete(work);
+  PyErr_Restore(type, value, trace);
+  return result;
+}
+
 PyObject* wait(PyObject* both, PyObject* const* args, Py_ssize_t count, PyObject* names) {
   PyObject *own = PyTuple_GET_ITEM(both, 0), *wrapper = PyTuple_GET_ITEM(both, 1);
   State* state = current.load(std::memory_order_acquire);
@@ -872,44 +1036,36 @@ PyObject* wait(PyObject* both, PyObject* const* args, Py_ssize_t count, PyObject
   for (int i = 0; i < bound_count.load(std::memory_order_relaxed); i++)
     bound |= Py_TYPE(args[0]) == bound_types[i];
   bool more = !bound || filled(misses.unfinished) || filled(misses.device_handles);
+  Work* work = nullptr;
   u64 sequence = 0;
   if (bound) {
     auto object = reinterpret_cast<py::detail::instance*>(args[0]);
-    const void* work = object->simple_layout ? object->simple_value_holder[0] : nullptr;
-    Handle& handle = state->handles[(u64(work) >> 4) * 0x9E3779B97F4A7C15ULL >> 51];
-    if (work && handle.work.load(std::memory_order_acquire) == work)
-      sequence = handle.sequence.load(std::memory_order_relaxed);
+    const void* held = object->simple_layout ? object->simple_value_holder[0] : nullptr;
+    if (held && (sequence = find_handle(state, held))) work = static_cast<Work*>(const_cast<void*>(held));
   }
   Slot* slot = sequence ? state->slot(sequence) : nullptr;
-  bool open = slot && is_pending(slot, sequence);
-  i64 begun = 0;
-  if (open) {
-    begun = now_ns();
-    put(&slot->wait, begun);
-    if (slot->thread != u64(pthread_self())) __atomic_fetch_or(&slot->later, u8(ELSEWHERE), __ATOMIC_RELAXED);
-    for (size_t i = 0; state->overflow_count.load() && i < state->spilled.size(); i++)
-      if (state->spilled[i].load() == sequence) put(&state->row(i)->wait, begun);
+  bool open = slot && is_open(state, sequence);
+  i64 begun = now_ns();
+  // The first wait is written also where it comes after the end.
+  if (open || (slot && get(&slot->sequence) == sequence && !get(&slot->wait))) {
+    write_wait(state, sequence, begun);
+    if (get(&slot->sequence) == sequence && slot->thread != u64(pthread_self()))
+      __atomic_fetch_or(&slot->later, u8(ELSEWHERE), __ATOMIC_RELAXED);
   }
   PyObject* result = PyObject_Vectorcall(more ? wrapper : own, args, size_t(count), names);
   if (!open) return result;
   i64 now = now_ns();
-  if (waiting_for == sequence) waiting_for = 0;
-  if (result) {
-    // Its own callback has written the end, or there is none and the wait shows it.
-    if (is_pending(slot, sequence)) {
-      bool late = now - begun < EXACT_NS && begun - slot->issued > EXACT_NS;
-      end(state, sequence, late ? begun : now, late ? LATE : 0, !late);
-    }
-  } else if (is_pending(slot, sequence)) {
-    auto work = static_cast<Work*>(reinterpret_cast<py::detail::instance*>(args[0])->simple_value_holder[0]);
-    bool complete = false;
-    try {
-      complete = work->isCompleted();
-    } catch (...) {
-    }
-    if (complete) end(state, sequence, -now, 0, true);
-    else put(&slot->wait, -now);
+  if (waiting_for.sequence == sequence) waiting_for = {};
+  if (!result && is_open(state, sequence) && !ended(work)) {
+    write_wait(state, sequence, -now);
+    return result;
   }
+  // Its own callback has written the end, or there is none and the wait shows it.
+  if (is_open(state, sequence)) {
+    bool late = result && now - begun < EXACT_NS && begun - slot->issued > EXACT_NS;
+    end(state, sequence, !result ? -now : late ? begun : now, late ? LATE : 0, !late);
+  }
+  forget_handle(state, sequence);
   return result;
 }
 PyMethodDef wait_method{"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(wait)),
@@ -924,6 +1080,17 @@ int number_of(const py::dict& of, const char* name) { return of[name].cast<int>(
 // -- what `library.py` calls; all with the GIL
 
 extern "C" {
+
+/* Sets the exception that is being handled as Python's. */
+static void set_error() {
+  try {
+    throw;
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
 
 /* What this was built for. */
 SHOWN const char* frtop_built_for() { return FRTOP_BUILT_FOR; }
@@ -980,12 +1147,10 @@ SHOWN int frtop_install(PyObject* operations, PyObject* callbacks) {
       count++;
     }
     return count;
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+  } catch (...) {
+    set_error();
+    return -1;
   }
-  return -1;
 }
 
 /* Removes the kernels; no op may be running. */
@@ -996,18 +1161,10 @@ SHOWN void frtop_remove() {
 
 SHOWN u64 frtop_next_sequence() { return current.load()->sequence.fetch_add(1) + 1; }
 
-static Group* group_with(State* state, u32 id) {
-  for (auto& at : state->groups) {
-    Group* group = at.load();
-    if (group && group->id == id && group->key.load()) return group;
-  }
-  return nullptr;
-}
-
-/* Takes the next number of a group, for an op that Python records; 0 if it is not known here. */
+/* Takes the next number of a group, for an op that Python records. */
 SHOWN u64 frtop_next_number(u32 id, int p2p) {
   Group* group = group_with(current.load(), id);
-  return group ? (p2p ? group->p2p : group->number).fetch_add(1) + 1 : 0;
+  return (p2p ? group->p2p : group->number).fetch_add(1) + 1;
 }
 
 /* Takes consecutive chunks for sizes that Python writes; returns the first. */
@@ -1022,20 +1179,32 @@ SHOWN u64 frtop_take_chunks(u64 count) {
 SHOWN u64 frtop_floor() { return current.load()->floor.load(); }
 
 SHOWN void frtop_forget_group(u32 id) {
-  if (Group* group = group_with(current.load(), id)) group->key.store(nullptr);
+  for (auto& at : current.load()->groups) {
+    Group* group = at.group.load();
+    if (group && group->id == id) at.key.store(nullptr);
+  }
 }
 
 /* Tests all handles; at each heartbeat. */
 SHOWN void frtop_tick() {
   State* state = current.load();
-  test_weak(state, true);
+  test_handles(state, true);
   spill(state);
 }
 
 /* Ends the tracking of a group's ops, 0: of all. */
 SHOWN void frtop_release(u32 group) {
   State* state = current.load();
-  test_weak(state, true, group);
+  test_handles(state, true);
+  for (Tested& one : take_tested(state, true)) {
+    if (!group || one.group == group) {
+      untrack(state, one.sequence, 0);
+      continue;
+    }
+    Locked lock(state->tested_lock);
+    state->tested.push_back(std::move(one));
+    state->tested_count.store(u32(state->tested.size()));
+  }
   u64 head = get(state->cells + HEAD), slots = std::max(state->shape.slots, state->shape.more);
   for (u64 sequence = head > slots ? head - slots : 1; sequence <= head; sequence++) {
     Slot* slot = state->slot(sequence);
@@ -1058,9 +1227,7 @@ SHOWN u64 frtop_oldest() {
     u64 there = get(&slot->sequence);
     if (there < oldest) break;  // it is being written
     if (!is_pending(slot, oldest) || slot->event != EVENT_OP || slot->flags & DEVICE) continue;
-    bool copied = false;
-    for (auto& one : state->spilled) copied |= one.load() == oldest;
-    if (!copied) break;
+    if (!is_spilled(state, oldest)) break;
   }
   return state->oldest = oldest;
 }
@@ -1068,45 +1235,52 @@ SHOWN u64 frtop_oldest() {
 SHOWN int frtop_is_open(u64 sequence) {
   State* state = current.load();
   Slot* slot = state->slot(sequence);
-  if (is_pending(slot, sequence) && is_ours(slot)) return 1;
-  for (auto& one : state->spilled)
-    if (one.load() == sequence) return 1;
-  return 0;
+  return (is_pending(slot, sequence) && is_ours(slot)) || is_spilled(state, sequence);
 }
 
 /* Tensors of pending ops: a list of (sequence, [(is output, tensor), ...]). */
 SHOWN PyObject* frtop_tensors() {
-  State* state = current.load();
-  py::list result;
-  for (Refs& refs : state->refs) {
-    std::vector<std::pair<bool, c10::weak_intrusive_ptr<c10::TensorImpl>>> found;
-    u64 sequence;
-    {
-      Locked lock(refs.lock);
-      if (!(sequence = refs.sequence)) continue;
-      found = refs.tensors;
+  try {
+    py::list result;
+    for (Refs& refs : current.load()->refs) {
+      Tensors found;
+      u64 sequence;
+      {
+        Locked lock(refs.lock);
+        if (!(sequence = refs.sequence)) continue;
+        found = refs.tensors;
+      }
+      py::list tensors;
+      for (auto& [output, weak] : found) {
+        auto strong = weak.lock();
+        if (!strong) continue;
+        at::Tensor tensor(std::move(strong));
+        auto object = py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
+        if (!object) throw py::error_already_set();
+        tensors.append(py::make_tuple(output, object));
+      }
+      result.append(py::make_tuple(sequence, tensors));
     }
-    py::list tensors;
-    for (auto& [output, weak] : found) {
-      auto strong = weak.lock();
-      if (!strong) continue;
-      at::Tensor tensor(std::move(strong));
-      tensors.append(py::make_tuple(output, py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor))));
-    }
-    result.append(py::make_tuple(sequence, tensors));
+    return result.release().ptr();
+  } catch (...) {
+    set_error();
+    return nullptr;
   }
-  return result.release().ptr();
 }
 
-SHOWN Measured* frtop_measured() { return current.load()->measured; }
+/* Moves what was measured lately to an array of as many words; see `State::measured`. */
+SHOWN void frtop_measured(u64* to) {
+  for (auto& one : current.load()->measured) *to++ = one.load() ? one.exchange(0) : 0;
+}
 
 /* Why the kernels switched recording off; null if they did not. */
 SHOWN const char* frtop_failure() { return current.load()->failure.load(); }
 
 /* Returns what replaces the `wait` of a class of handles. */
 SHOWN PyObject* frtop_wait(PyObject* kind, PyObject* own, PyObject* wrapper) {
-  int count = bound_count.load();
-  if (count < int(std::size(bound_types))) {
+  int count = bound_count.load(), at = 0;
+  while (at < count && reinterpret_cast<PyObject*>(bound_types[at]) != kind) at++;
+  if (at == count && count < int(std::size(bound_types))) {
     bound_types[count] = reinterpret_cast<PyTypeObject*>(kind);
     Py_INCREF(kind);
     bound_count.store(count + 1);

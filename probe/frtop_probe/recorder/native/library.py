@@ -15,7 +15,6 @@ from typing import Any, Final
 
 SOURCES: Final = ("kernel.cpp", "frames.c", "frames.h")
 _MEASURED: Final = 1024
-_MEASURED_SIZE: Final = 16
 _u64, _u32, _object = ctypes.c_uint64, ctypes.c_uint32, ctypes.py_object
 
 
@@ -84,7 +83,7 @@ class Library:
             ("oldest", _u64, ()),
             ("is_open", ctypes.c_int, (_u64,)),
             ("tensors", _object, ()),
-            ("measured", ctypes.c_void_p, ()),
+            ("measured", None, (ctypes.c_void_p,)),
             ("failure", ctypes.c_char_p, ()),
             ("wait", _object, (_object, _object, _object)),
         ):
@@ -130,11 +129,8 @@ class Library:
 
     def measured(self) -> Iterator[tuple[int, int, bool]]:
         """Yields and clears site, wait in ns and whether it is exact, of what ended lately."""
-        at = self._c.frtop_measured()
-        size = _MEASURED * _MEASURED_SIZE
-        copy = memoryview(ctypes.string_at(at, size))
-        ctypes.memset(at, 0, size)
-        waits, rest = copy.cast("q"), copy.cast("I")
-        for index in range(_MEASURED):
-            if site := rest[4 * index + 2]:
-                yield site, waits[2 * index], bool(rest[4 * index + 3])
+        words = (_u64 * _MEASURED)()
+        self._c.frtop_measured(words)
+        for word in words:
+            if site := word & 0xFFFF:
+                yield site, word >> 17, bool(word & 0x10000)
