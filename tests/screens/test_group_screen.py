@@ -64,6 +64,18 @@ async def test_enter_on_a_group_shows_who_is_late_and_goes_to_that_rank() -> Non
         await app.sees("> dp:0")
 
 
+async def test_the_path_and_o_name_one_group_of_a_rank_that_waits_and_is_late() -> None:
+    frame = scenes.hung()
+    waits = scenes.op(30_001, 41208, 252.0, group=scenes.TP, signature=scenes.GATHER)
+    view = replace(frame.ranks[scenes.CULPRIT], state="blocked", blocked_on=waits)
+    frame = replace(frame, ranks={**frame.ranks, scenes.CULPRIT: view})
+    async with driven(frame, size=(120, 40)) as app:
+        await app.press("enter")
+        await app.sees("job > tp:4 > rank 37")
+        await app.press("o")
+        await app.sees("job > rank 37 > tp:4", "8 ranks")
+
+
 async def test_groups_that_share_a_line_are_gone_through_with_n_and_p() -> None:
     async with driven(scenes.healthy(), size=(120, 40)) as app:
         await app.press("shift+tab", "down", "enter")

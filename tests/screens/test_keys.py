@@ -27,7 +27,7 @@ async def test_the_verdict_shows_culprit_cause_and_next_step_at_every_size(
     size: tuple[int, int],
 ) -> None:
     async with driven(scenes.hung(), size=size) as app:
-        await app.sees("rank 37 (node4) has not entered all_reduce #8812", "HUNG 4m12s", "why")
+        await app.sees("rank 37 (node4) has not entered all_reduce #8812", "HUNG for 4m12s", "why")
         await app.sees("times out in 5m48s", "64/64 reporting", "read of", "/data/shard-0412")
         if size[1] >= 24:
             await app.sees("next", "bbbbbLbb", "1 late, 63 wait")
@@ -219,7 +219,7 @@ async def test_pause_freezes_the_frame_and_says_so() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("Z")
         await app.give(replace(scenes.healthy(), now_ns=scenes.NOW + 9 * scenes.S))
-        await app.sees("PAUSED, 9.0s behind", "HUNG 4m12s")
+        await app.sees("PAUSED, 9.0s behind", "HUNG for 4m12s")
         await app.press("enter")
         await app.sees("rank 37", "PAUSED")
         await app.press("Z")

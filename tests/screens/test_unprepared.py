@@ -26,7 +26,7 @@ from .unprepared_scenes import outside
 async def test_the_first_line_says_that_the_job_is_seen_from_outside() -> None:
     async with driven(outside(), size=(200, 60)) as app:
         await app.sees(f"llama-70b · 64 ranks · node[0-7] · {NOT_PREPARED}")
-        await app.sees("HUNG >= 4m12s · times out in at most 5m48s")
+        await app.sees("HUNG for at least 4m12s · times out in at most 5m48s")
         await app.sees("no progress · for >= 4m12s", "b blocked   >=4m12s")
         await app.sees("note", "so past ops only as far as torch records them; `frtop run")
 
@@ -40,7 +40,7 @@ async def test_a_narrow_terminal_shortens_it_instead_of_cutting_it() -> None:
 
 async def test_a_prepared_job_says_nothing_of_it() -> None:
     async with driven(scenes.hung(), size=(200, 60)) as app:
-        await app.sees("HUNG 4m12s")
+        await app.sees("HUNG for 4m12s")
         assert "prepared" not in app.text()
         assert ">=" not in app.text()
 

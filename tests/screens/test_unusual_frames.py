@@ -28,13 +28,13 @@ async def test_a_dump_without_ops_shows_no_age(tmp_path: Path) -> None:
 
 async def test_a_healthy_job_is_called_healthy() -> None:
     async with driven(scenes.healthy()) as app:
-        await app.sees("HEALTHY 3h03m", "no rank waits unusually long", ". moving 64")
+        await app.sees("HEALTHY for 3h03m", "no rank waits unusually long", ". moving 64")
 
 
 async def test_a_partly_reported_healthy_job_says_so() -> None:
     frame = replace(scenes.healthy(), coverage=replace(scenes.healthy().coverage, reporting=60))
     async with driven(frame) as app:
-        await app.sees("HEALTHY 3h03m · as far as reported", "60/64 reporting")
+        await app.sees("HEALTHY (as far as reported) for 3h03m", "60/64 reporting")
 
 
 async def test_connecting_hosts_are_listed() -> None:

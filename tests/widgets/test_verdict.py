@@ -63,8 +63,8 @@ def test_a_wait_ends_when_its_last_waiting_rank_has_died() -> None:
         for rank, view in frame.ranks.items()
     }
     over = replace(later, ranks=gone)
-    assert "HUNG 4m12s" in spans.text_of(health_line(over))
-    assert "HUNG 1h04m" in spans.text_of(health_line(later))
+    assert "HUNG for 4m12s" in spans.text_of(health_line(over))
+    assert "HUNG for 1h04m" in spans.text_of(health_line(later))
 
 
 def test_every_state_has_a_letter_of_its_own_a_meaning_and_a_tone() -> None:

@@ -146,7 +146,7 @@ class FrameScreen(Screen[None]):
 
     @property
     def group_of_interest(self) -> Identifier | None:
-        """The group that matters most for the screen's rank."""
+        """The group in which the screen's rank waits or is late, else its largest one."""
         return None
 
     def action_open_view(self, name: str) -> None:

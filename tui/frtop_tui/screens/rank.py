@@ -11,9 +11,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.finding import group_key
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier, members_of
-from frtop_tui.job.naming import GroupKey, group_label
+from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.job.units import duration, live_duration
 from frtop_tui.screens.base import BACK, WAITS, OneRankScreen
@@ -56,39 +57,19 @@ def banner_lines(frame: Frame, rank: JudgedRank | None, number: int, width: int)
     return rows
 
 
-def relevant_group(frame: Frame, rank: JudgedRank) -> str:
-    """The group in which this rank is late or blocked, for the path on the first line."""
-    for group in frame.groups:
-        if rank.rank in group.late:
-            return group.label
+def relevant_group(frame: Frame, rank: JudgedRank) -> GroupKey | None:
+    """The group of the op that a rank waits in, else one in which it is late."""
     op = rank.blocked_on
-    group_of = rank.groups.get(op.group) if op is not None else None
-    return group_label(group_of.name, group_of.description) if group_of is not None else ""
+    waits_in = rank.groups.get(op.group) if op is not None else None
+    late_in = (view.key for view in frame.groups if rank.rank in view.late)
+    return group_key(waits_in) or next(late_in, None)
 
 
-def group_of_op(frame: Frame, rank: JudgedRank) -> GroupKey | None:
-    """The group of the op that a rank is blocked in, else one it is late in, else its last one."""
-    op = rank.blocked_on
-    number = op.group if op is not None else 0
-    if not rank.groups.get(number):
-        late = [view.key for view in frame.groups if rank.rank in view.late]
-        if late:
-            return late[0]
-        progress = rank.group_progress.values()
-        number = max(progress, key=lambda one: one.issued_ns).group if progress else 0
-    group = rank.groups.get(number) or next(iter(rank.groups.values()), None)
-    return GroupKey(group.name, group.ranks, group.epoch) if group is not None else None
-
-
-def relevant_key(frame: Frame, rank: JudgedRank) -> Identifier | None:
-    """The same group, else its largest one, so that it is looked up across ranks."""
-    late = [group.key for group in frame.groups if rank.rank in group.late]
-    if late:
-        return identifier(late[0])
-    op = rank.blocked_on
-    here = rank.groups.get(op.group) if op is not None else None
-    groups = [here] if here is not None else list(rank.groups.values())
-    return max(map(identifier, groups), key=lambda one: len(members_of(one[1])), default=None)
+def group_of_last_op(rank: JudgedRank) -> GroupKey | None:
+    """The group in which a rank last issued an op, else any of its groups."""
+    last = max(rank.group_progress.values(), key=lambda one: one.issued_ns, default=None)
+    used = rank.groups.get(last.group) if last is not None else None
+    return group_key(used or next(iter(rank.groups.values()), None))
 
 
 class Banner(LineView, can_focus=False):
@@ -151,7 +132,8 @@ class RankScreen(OneRankScreen):
         path = super().crumbs()
         if rank is None or frame is None:
             return path
-        group = relevant_group(frame, rank)
+        key = relevant_group(frame, rank)
+        group = next((view.label for view in frame.groups if view.key == key), "")
         status = rank.status
         start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
         heartbeat = ""
@@ -213,12 +195,17 @@ class RankScreen(OneRankScreen):
     @property
     def group_of_interest(self) -> Identifier | None:
         frame, rank = self.frame, self.known
-        return relevant_key(frame, rank) if frame is not None and rank is not None else None
+        if frame is None or rank is None:
+            return None
+        key = relevant_group(frame, rank)
+        # A rank in no trouble is compared with as many ranks as possible.
+        groups = [key] if key is not None else rank.groups.values()
+        return max(map(identifier, groups), key=lambda one: len(members_of(one[1])), default=None)
 
     def action_group(self) -> None:
         if self.frame is None or self.known is None:
             return
-        key = group_of_op(self.frame, self.known)
+        key = relevant_group(self.frame, self.known) or group_of_last_op(self.known)
         if key is None:
             self.app.notify("It is in no process group.", timeout=4)
         else:

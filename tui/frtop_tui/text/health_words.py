@@ -11,7 +11,7 @@ from frtop_tui.diagnosis.thresholds import MIN_SLOW_PARTS, SLOW_LASTS_NS
 from frtop_tui.job.model import Health
 from frtop_tui.job.naming import folded
 from frtop_tui.job.units import duration, percent
-from frtop_tui.job.unprepared import is_least_since
+from frtop_tui.job.unprepared import age_words, is_least_since
 
 _DAY_S: Final = 86_400
 _NO_VERDICT: Final[dict[Health, str]] = {
@@ -68,19 +68,23 @@ def health_words(frame: Frame) -> str:
 
     A slow job is slow for hours. Its start is more useful: that is the time to look up in logs.
     """
-    word = frame.health.upper()
-    if frame.health == "healthy" and not frame.coverage.complete:
+    word = "NO JOB" if frame.health == "empty" else frame.health.upper()
+    if is_partly_healthy(frame):
         word += " (as far as reported)"
-    if not frame.since_ns:
+    if not frame.since_ns or frame.health in ("connecting", "empty"):
         return word
     lasts_s = max(0.0, (frame.until_ns - frame.since_ns) / 1e9)
     if frame.health != "slow":
-        least = "at least " if is_least_since(frame, frame.since_ns) else ""
-        return f"{word} for {least}{duration(lasts_s)}"
+        return f"{word} for {age_words(lasts_s, least=is_least_since(frame, frame.since_ns))}"
     slow = frame.verdicts[0].slow if frame.verdicts else None
-    least = "at least " if slow is not None and slow.at_least else ""
+    lasts = age_words(lasts_s, least=slow is not None and slow.at_least)
     perhaps = "" if frame.verdicts and frame.verdicts[0].confidence == "confirmed" else "PERHAPS "
-    return f"{perhaps}{word} since {_clock(frame, lasts_s)} ({least}{duration(lasts_s)})"
+    return f"{perhaps}{word} since {_clock(frame, lasts_s)} ({lasts})"
+
+
+def is_partly_healthy(frame: Frame) -> bool:
+    """Whether nothing is wrong with a job of which some ranks do not report."""
+    return frame.health == "healthy" and not frame.coverage.complete
 
 
 def _clock(frame: Frame, lasts_s: float) -> str:

@@ -12,8 +12,8 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Health, Recorded
 from frtop_tui.job.naming import folded_hosts, job_title
 from frtop_tui.job.units import counted, duration, local_time
-from frtop_tui.job.unprepared import age_text, is_least_since, preparation
-from frtop_tui.text.health_words import health_words
+from frtop_tui.job.unprepared import is_least_since, preparation
+from frtop_tui.text.health_words import health_words, is_partly_healthy
 from frtop_tui.widgets.file_status import files_summary, short_path
 from frtop_tui.widgets.grid_layout import host_names
 from frtop_tui.widgets.lines import LineView
@@ -78,12 +78,6 @@ def other_jobs(frame: Frame) -> str:
 
 def health_line(frame: Frame) -> Line:
     """The job's health, since when, and the time left until the nearest timeout."""
-    word = "NO JOB" if frame.health == "empty" else frame.health.upper()
-    if frame.health == "slow":
-        word = health_words(frame)
-    elif frame.since_ns and frame.health not in ("connecting", "empty"):
-        lasts = max(0, frame.until_ns - frame.since_ns) / 1e9
-        word += f" {age_text(lasts, least=is_least_since(frame, frame.since_ns))}"
     left = [verdict.left_s for verdict in frame.verdicts if verdict.left_s is not None]
     limit = ""
     if left and frame.health not in NO_TIMEOUT:
@@ -95,12 +89,8 @@ def health_line(frame: Frame) -> Line:
             limit = f"{duration(nearest)} were left"
     if frame.health == "empty" and frame.problem:
         limit = str(frame.problem)
-    partial = frame.health == "healthy" and not frame.coverage.complete
-    return (
-        (f" {word} ", HEALTH_TONE[frame.health]),
-        *plain(f"· {limit}" if limit else "", "warn"),
-        *plain("· as far as reported" if partial else "", "warn"),
-    )
+    tone = "warn" if is_partly_healthy(frame) else HEALTH_TONE[frame.health]
+    return (f" {health_words(frame)} ", tone), *plain(f"· {limit}" if limit else "", "warn")
 
 
 def coverage_line(frame: Frame) -> Line:
