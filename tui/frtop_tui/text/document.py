@@ -6,7 +6,7 @@ All texts are printable, but not trusted: writers escape them for their syntax.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from frtop_tui.text.verdict import VerdictText
 WORDS: Final = frozenset(
     {"line", "kinds", "op", "group", "last to arrive", "check", "limit", "result", ""}
 )
-"""Columns of words are aligned left, columns of figures right."""
+"""Titles of columns of words in tables of statistics; the others are figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +125,17 @@ def section(title: str, *blocks: Block | None) -> tuple[str, tuple[Block, ...]]:
     return title, tuple(block for block in blocks if block)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as lines for a terminal; its first row contains the column titles."""
+def aligned(rows: Sequence[Sequence[str]], words: Collection[str] = WORDS) -> list[str]:
+    """A table as lines for a terminal; its first row contains the column titles.
+
+    Columns of `words` are aligned left, columns of figures right.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = [head in WORDS for head in rows[0]]
+    left = [title in words for title in rows[0]]
     return [
         "  ".join(
-            cell.ljust(width) if words else cell.rjust(width)
-            for cell, width, words in zip(cells, widths, left, strict=True)
+            cell.ljust(width) if is_left else cell.rjust(width)
+            for cell, width, is_left in zip(cells, widths, left, strict=True)
         ).rstrip()
         for cells in rows
     ]

@@ -11,12 +11,13 @@ from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import job_title, listed, printable, typed
 from frtop_tui.job.units import counted, duration
 from frtop_tui.job.unprepared import recorder_text
+from frtop_tui.text.document import aligned
 from frtop_tui.text.json_document import host_fields, job_fields, rounded
 from frtop_tui.text.notes import why_silent
 
 WIDTH: Final = 80
 _HEADS: Final = ("job", "ranks", "hosts", "state", "recorder", "--job")
-_GAP: Final = "  "
+_WORDS: Final = frozenset({"job", "state", "recorder", "--job"})
 _LONGEST_NAME: Final = 30
 MOST_ENDED: Final = 8
 """How many ended jobs to list: an agent that was killed may leave many."""
@@ -66,38 +67,34 @@ def jobs_document(frame: BaseFrame) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[ListedJob]) -> list[str]:
-    cells = [_cells(row) for row in rows]
-    widths = [
-        max(len(head), *(len(row[index]) for row in cells)) for index, head in enumerate(_HEADS)
+    facts = [_facts(row) for row in rows]
+    room = WIDTH - max(map(len, aligned([_HEADS[1:-1], *facts]))) - len("  ") * 2
+    # What to type gets its own line where it leaves no room for the name.
+    calls = [call if len(call := typed(row.call)) <= room - 12 else "" for row in rows]
+    longest = max(8, min(_LONGEST_NAME, room - max(map(len, (_HEADS[-1], *calls)))))
+    cells = [
+        (_cut(row.name, longest), *fact, call)
+        for row, fact, call in zip(rows, facts, calls, strict=True)
     ]
-    calls = _calls(rows, WIDTH - sum(widths[1:5]) - len(_GAP) * 5)
-    room = WIDTH - sum(widths[1:5]) - len(_GAP) * 5 - max(len(_HEADS[5]), *map(len, calls))
-    widths[0] = min(widths[0], max(8, room), _LONGEST_NAME)
-    lines = [_line(_HEADS, widths)]
-    for row, cell, call in zip(rows, cells, calls, strict=True):
-        lines.append(_line((*cell[:5], call), widths))
+    head, *table = aligned([_HEADS, *cells], _WORDS)
+    lines = [head]
+    for row, line, call in zip(rows, table, calls, strict=True):
+        lines.append(line)
         if not call:
             lines.append(f"    --job {typed(row.call)}")
         lines += (f"    {text}" for text in row.in_the_way)
     return lines
 
 
-def _calls(rows: Sequence[ListedJob], room: int) -> list[str]:
-    """What to type, if that leaves room for the name; "" if it gets its own line."""
-    calls = [typed(row.call) for row in rows]
-    return [call if len(call) <= room - 12 else "" for call in calls]
-
-
-def _cells(row: ListedJob) -> tuple[str, ...]:
+def _facts(row: ListedJob) -> tuple[str, ...]:
+    """The cells between the name and what to type."""
     seen = row.activity.ranks
-    return (
-        row.name,
-        f"{seen}/{row.expected}",
-        str(row.activity.hosts),
-        _state(row),
-        recorder_text(seen, row.activity.unprepared),
-        typed(row.call),
-    )
+    recorder = recorder_text(seen, row.activity.unprepared)
+    return f"{seen}/{row.expected}", str(row.activity.hosts), _state(row), recorder
+
+
+def _cut(name: str, longest: int) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 2]}.."
 
 
 def _state(row: ListedJob) -> str:
@@ -105,15 +102,6 @@ def _state(row: ListedJob) -> str:
         return f"live {duration(row.activity.age_s)}"
     ended_s = row.activity.ended_s
     return "ended" if ended_s is None else f"ended {duration(ended_s)} ago"
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    name, ranks, hosts, *rest = cells
-    if len(name) > widths[0]:
-        name = name[: widths[0] - 2] + ".."
-    words = [name.ljust(widths[0]), ranks.rjust(widths[1]), hosts.rjust(widths[2])]
-    words += [cell.ljust(width) for cell, width in zip(rest, widths[3:], strict=True)]
-    return _GAP.join(words).rstrip()
 
 
 def _beside(frame: BaseFrame, rows: Sequence[ListedJob]) -> list[str]:

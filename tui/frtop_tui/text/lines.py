@@ -49,6 +49,11 @@ class WordLine(NamedTuple):
     ranks: str = ""
 
 
+def labelled(words: Iterable[WordLine], room: int, indent: str = "") -> list[str]:
+    """Sentences for a terminal, each after its subject, which gets `room` columns."""
+    return [f"{indent}{one.subject:<{room}}  {one.text}" for one in words]
+
+
 def plain(text: str, tone: str = "") -> Line:
     """A line with one tone."""
     return ((text, tone),)

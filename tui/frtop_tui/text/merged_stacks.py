@@ -108,15 +108,17 @@ def shared_op(frame: Frame, node: StackNode) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
+def why_no_thread(dump: wire.StackDump) -> str:
+    """Why a dump has no threads."""
+    return dump.help or dump.error or "no thread with Python frames"
+
+
 def why_no_stack(rank: JudgedRank) -> str:
     """Why frtop has no stack of this rank."""
     if rank.exit_info is not None:
         return format_exit(rank.exit_info)
     if rank.snapshot is not None and rank.snapshot.dumps:
-        dump = rank.snapshot.dumps[0]
-        if dump.error:
-            return dump.help or dump.error
-        return "no thread with Python frames"
+        return why_no_thread(rank.snapshot.dumps[0])
     if not rank.evidence.has_stacks:
         return "its stack is not in these files"
     if rank.state == "unreachable":

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import printable, rank_words
 from frtop_tui.job.native_stacks import group_alike, held_for
-from frtop_tui.job.stack_frames import (
-    frame_line,
-    shown_frames,
-    user_frame_index,
-)
+from frtop_tui.job.stack_frames import frame_line, is_user_code, shown_frames, user_frame_index
 from frtop_tui.job.units import duration
 from frtop_tui.text.lines import Line, join, plain, text_of
-from frtop_tui.text.merged_stacks import branches, merge_frame
+from frtop_tui.text.merged_stacks import branches, merge_frame, why_no_thread
 
 _NAME: Final = 56
 """Columns for names of functions; longer ones move their file to the right."""
@@ -63,14 +59,38 @@ def thread_parts(
     )
 
 
-def frame_lines(frames: Sequence[wire.TraceFrame], indent: str) -> list[str]:
-    """One line per frame: C marks frames of C and C++, an arrow the user's own."""
+class FrameCells(NamedTuple):
+    """One frame: `mark` is C for C and C++, `source` its text if it is the user's code."""
+
+    mark: str
+    function: str
+    place: str
+    source: str
+    is_mine: bool
+
+
+def frame_cells(frames: Sequence[wire.TraceFrame]) -> list[FrameCells]:
+    """A row per frame; `is_mine` is the innermost one of the user's own code."""
     mine = user_frame_index(frames)
-    longest = max((len(frame.function) for frame in frames), default=0)
     return [
-        f"{indent}{'C' if frame.native else ' '} {frame.function:<{min(_NAME, longest)}}  "
-        f"{frame_line(frame)}{'  <- yours' if index == mine else ''}"
+        FrameCells(
+            "C" if frame.native else " ",
+            frame.function,
+            frame_line(frame),
+            frame.source.strip() if is_user_code(frame) else "",
+            index == mine,
+        )
         for index, frame in enumerate(frames)
+    ]
+
+
+def frame_lines(frames: Sequence[wire.TraceFrame], indent: str) -> list[str]:
+    """The same for a terminal, without sources."""
+    rows = frame_cells(frames)
+    names = min(_NAME, max((len(row.function) for row in rows), default=0))
+    return [
+        f"{indent}{row.mark} {row.function:<{names}}  {row.place}{'  <- yours' * row.is_mine}"
+        for row in rows
     ]
 
 
@@ -89,7 +109,7 @@ def merged_lines(frame: Frame, ranks: Sequence[int]) -> list[str]:
 def why_none(dump: wire.StackDump | None) -> str:
     if dump is None:
         return "no stacks: it has not answered"
-    return dump.help or dump.error or "no thread with Python frames"
+    return why_no_thread(dump)
 
 
 def stacks_document(ranks: Iterable[JudgedRank], now_ns: int, *, native: bool) -> dict[str, Any]:

@@ -11,14 +11,10 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.native_stacks import group_alike, held_for
-from frtop_tui.job.stack_frames import (
-    frame_line,
-    is_user_code,
-    shown_frames,
-    user_frame_index,
-)
+from frtop_tui.job.stack_frames import frame_line, shown_frames, user_frame_index
 from frtop_tui.job.units import live_duration
-from frtop_tui.text.stacks import thread_parts
+from frtop_tui.text.merged_stacks import why_no_thread
+from frtop_tui.text.stacks import frame_cells, thread_parts
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain, tail, wrap
 
@@ -36,26 +32,25 @@ def frame_lines(
     `folded` hides the frames between the innermost and the user's own. `native` names are long:
     they get more room, and keep their end.
     """
-    rows: list[Line] = []
-    mine = user_frame_index(frames)
-    hidden = range(1, mine) if folded and mine is not None and mine > 2 else range(0)
+    cells = frame_cells(frames)
+    mine = next((index for index, cell in enumerate(cells) if cell.is_mine), 0)
+    hidden = range(1, mine) if folded and mine > 2 else range(0)
     least, most = (width * 3 // 5, _NATIVE_NAME) if native else (width // 3, _NAME)
-    longest = max((len(frame.function) for frame in frames), default=16)
+    longest = max((len(cell.function) for cell in cells), default=16)
     names = min(most, max(16, least), longest)
-    for index, frame in enumerate(frames):
+    rows: list[Line] = []
+    for index, (mark, function, place, source, is_mine) in enumerate(cells):
         if index in hidden:
             if index == hidden.start:
                 rows.append(plain(f"  … {len(hidden)} frames, enter unfolds", "dim"))
             continue
-        is_mine = index == mine
         tone = "yours" if is_mine else ""
-        name = fit(tail(frame.function, names) if native else frame.function, names) + " "
-        where = tail(frame_line(frame), max(8, width - names - 3 - (10 if is_mine else 0)))
-        mark = ("C ", "key") if frame.native else ("  ", "")
-        row: Line = (mark, (name, tone), (where, tone or "dim"))
+        name = fit(tail(function, names) if native else function, names)
+        where = tail(place, max(8, width - names - 3 - (10 if is_mine else 0)))
+        row: Line = ((f"{mark} ", "key"), (f"{name} ", tone), (where, tone or "dim"))
         rows.append((*row, YOURS) if is_mine else row)
-        if frame.source and is_user_code(frame) and not native:
-            rows.append(plain("    " + fit(frame.source.strip(), max(8, width - 4)).rstrip(), tone))
+        if source and not native:
+            rows.append(plain("    " + fit(source, max(8, width - 4)).rstrip(), tone))
     return rows or [plain("  no frames" if native else "  no Python frames", "dim")]
 
 
@@ -80,7 +75,7 @@ def dump_lines(
         kernel = f"{seen.state} {seen.wchan}".strip() if seen is not None else ""
         rows.append(join(thread_parts(thread, name=name, kernel=kernel)))
         rows += frame_lines(shown_frames(thread.frames), width, folded=folded)
-    return rows or [plain("no threads with Python frames", "dim")]
+    return rows or [plain(why_no_thread(dump), "dim")]
 
 
 def stack_lines(rank: JudgedRank, width: int, *, folded: bool = False) -> list[Line]:
@@ -130,8 +125,7 @@ def native_lines(rank: JudgedRank, width: int, *, waiting: bool = False) -> list
         return [plain("no native stacks yet; N takes them", "dim")]
     rows = wrap(taken.note, width, "bad") if taken.note else []
     if not taken.dump.threads:
-        why = taken.dump.help or taken.dump.error or "its process has no threads"
-        return [*rows, *wrap(why, width, "warn")]
+        return [*rows, *wrap(why_no_thread(taken.dump), width, "warn")]
     for alike in group_alike(taken.dump.threads):
         rows.append(join(thread_parts(alike.first, alike.count)))
         rows += frame_lines(alike.frames, width, native=True)

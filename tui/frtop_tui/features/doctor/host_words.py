@@ -11,11 +11,10 @@ from frtop_probe.features.doctor.examination import Examination
 from frtop_probe.features.doctor.tier import Tier, counted
 from frtop_probe.proc.ptrace_refusal import Change, Obstacle
 from frtop_tui.features.doctor.words import (
-    HEADS,
     doctor_document,
     note_lines,
     obstacle_lines,
-    row,
+    tier_table,
     wrapped,
 )
 from frtop_tui.job.model import Problem
@@ -249,10 +248,7 @@ def _group_lines(group: HostGroup, first: HostGroup | None) -> list[str]:
         but = "; what differs:" if tiers else ""
         head += f"; else as {folded_hosts(first.names)}{but}"
     lines = wrapped(head, "", "  ")
-    if tiers:
-        lines += ["", row(*HEADS)]
-        lines += [row(tier.title, tier.mark, tier.basis) for tier in tiers]
-    return [*lines, *obstacle_lines(tiers)]
+    return [*lines, *(tier_table(tiers) if tiers else []), *obstacle_lines(tiers)]
 
 
 def _head(group: HostGroup) -> str:

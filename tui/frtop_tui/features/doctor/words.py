@@ -12,18 +12,16 @@ from frtop_probe.features.doctor.tier import Tier, folded
 from frtop_probe.proc.ptrace_refusal import Change, Obstacle
 from frtop_tui.job.naming import listed, printable
 from frtop_tui.job.units import counted
+from frtop_tui.text.document import aligned
 
 WIDTH: Final = 80
-_TITLE: Final = 15
-_MARK: Final = 9
 _WHERE: Final = 10
-HEADS: Final = ("tier", "mark", "by")
+_COLUMNS: Final = ("tier", "mark", "by")
 
 
 def doctor_lines(found: Examination) -> list[str]:
     """A table of tiers with marks, then what is closed, what that costs, and what opens it."""
-    lines = [*wrapped(_head(found), "", "  "), "", row(*HEADS)]
-    lines += [row(tier.title, tier.mark, tier.basis) for tier in found.tiers]
+    lines = [*wrapped(_head(found), "", "  "), *tier_table(found.tiers)]
     lines += obstacle_lines(found.tiers)
     lines += note_lines(note for tier in found.tiers for note in tier.notes)
     lines += ["", *wrapped(_conclusion(found), "", "")]
@@ -68,10 +66,11 @@ def _head(found: Examination) -> str:
     return f"{who}; beside {counted(count, 'rank')} of {search.job or 'a job'} (pid {pids}){torch}"
 
 
-def row(title: str, mark: str, basis: str) -> str:
-    """A line of the table."""
-    line = f"{title:<{_TITLE}}  {mark:<{_MARK}}  {basis}"
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 2]}.."
+def tier_table(tiers: Iterable[Tier]) -> list[str]:
+    """The tiers after an empty line; long lines are cut."""
+    rows = ((tier.title, tier.mark, tier.basis) for tier in tiers)
+    lines = aligned((_COLUMNS, *rows), _COLUMNS)
+    return ["", *(line if len(line) <= WIDTH else f"{line[: WIDTH - 2]}.." for line in lines)]
 
 
 def _alike(tiers: Sequence[Tier]) -> list[tuple[list[Tier], tuple[Obstacle, ...]]]:

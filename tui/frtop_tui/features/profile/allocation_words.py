@@ -12,6 +12,7 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.features.profile.model import CPU, RankAllocations
 from frtop_tui.job.naming import folded, printable, shortened
 from frtop_tui.job.units import byte_size, how_often
+from frtop_tui.text.document import aligned
 
 ALIKE: Final = 0.05
 """Ranks are alike if none of their figures differs by more than this share of the peak."""
@@ -20,6 +21,7 @@ MOST_ROWS: Final = 8
 _FEW: Final = 1 << 20
 """Differences below this many bytes do not count."""
 _HEAD: Final = ("torch's allocator", "ranks", "at start", "at end", "peak", "reserved", "")
+_WORDS: Final = frozenset({"torch's allocator", "ranks", ""})
 OF_CPU: Final = "CPU: only blocks that were allocated while the profile ran"
 
 
@@ -27,15 +29,15 @@ def allocation_lines(found: Sequence[RankAllocations]) -> list[str]:
     """A row for ranks that are alike, with their largest figures; other rows are marked."""
     if not found:
         return []
-    lines = [_row(_HEAD)]
     kinds: defaultdict[str, list[RankAllocations]] = defaultdict(list)
     for one in found:
         kinds[one.device.partition(":")[0]].append(one)
-    for kind in sorted(kinds):
-        lines += _of_kind(kind, kinds[kind])
-    if CPU in kinds:
-        lines.append(OF_CPU)
-    return [printable(line) for line in lines]
+    parts = [part for kind in sorted(kinds) for part in _of_kind(kind, kinds[kind])]
+    parts += [OF_CPU] if CPU in kinds else []
+    head, *rows = aligned([_HEAD, *(part for part in parts if not isinstance(part, str))], _WORDS)
+    table = iter(rows)
+    lines = (part if isinstance(part, str) else next(table) for part in parts)
+    return [printable(line) for line in (head, *lines)]
 
 
 def allocation_rows(found: Sequence[RankAllocations]) -> list[dict[str, Any]]:
@@ -44,7 +46,8 @@ def allocation_rows(found: Sequence[RankAllocations]) -> list[dict[str, Any]]:
     return [{**asdict(one), **(unknown if one.device == CPU else {})} for one in found]
 
 
-def _of_kind(kind: str, found: Sequence[RankAllocations]) -> Iterator[str]:
+def _of_kind(kind: str, found: Sequence[RankAllocations]) -> Iterator[tuple[str, ...] | str]:
+    """Cells of rows, then sentences."""
     rows: list[list[RankAllocations]] = []
     for one in sorted(found, key=lambda one: -one.peak):
         row = next((row for row in rows if _alike(row[0], one)), None)
@@ -55,7 +58,7 @@ def _of_kind(kind: str, found: Sequence[RankAllocations]) -> Iterator[str]:
     rows.sort(key=lambda row: -len(row))  # rows of equal size keep the order of their peaks
     usual = len(rows[0]) * 2 > len(found)
     for place, row in enumerate(rows[:MOST_ROWS]):
-        yield _row((*_cells(kind, row), "differs" if usual and place else ""))
+        yield (*_cells(kind, row), "differs" if usual and place else "")
     if more := [one.rank for row in rows[MOST_ROWS:] for one in row]:
         yield f"and {folded(more)}"
     for one in found:
@@ -87,9 +90,3 @@ def _ranks(row: Sequence[RankAllocations]) -> str:
 
 def _change(size: int) -> str:
     return f"-{byte_size(-size)}" if size < 0 else f"+{byte_size(size)}"
-
-
-def _row(cells: Sequence[str]) -> str:
-    name, ranks, start, end, peak, reserved, differs = cells
-    figures = f"{start:>9}{end:>9}{peak:>9}{reserved:>9}"
-    return f"{name:<18}{ranks:<14}{figures}  {differs}".rstrip()

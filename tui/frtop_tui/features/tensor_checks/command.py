@@ -37,6 +37,7 @@ from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import folded, listed, printable
 from frtop_tui.job.stack_frames import site_line
+from frtop_tui.text.lines import labelled
 
 APPEAR_S: Final = 8.0
 REST_S: Final = 3.0
@@ -244,8 +245,7 @@ def lines(found: JobNumbers, *, until: str = "", by_group: bool = False) -> list
     said = [*finding_words(found.found, found.names, site_line, found.places)]
     if by_group:
         said += figure_words(found.found, found.names)
-    rows = [f"  {one.subject:<12}  {one.text}" for one in said]
-    return [printable(row) for row in (*_head(found, until), *rows)]
+    return [printable(row) for row in (*_head(found, until), *labelled(said, 12, "  "))]
 
 
 def _head(found: JobNumbers, until: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder
 from frtop_tui.features.tensor_checks.rank_orders import RankOrders
 from frtop_tui.features.tensor_checks.record_words import record_words
 from frtop_tui.job.naming import folded, printable
+from frtop_tui.text.lines import labelled
 
 APPEAR_S: Final = 8.0
 
@@ -51,5 +52,4 @@ def _lines(found: JobNumbers, options: argparse.Namespace) -> Iterator[str]:
     done = [rank for rank, one in found.controls.items() if one.recorded and not one.problem]
     if options.note and done:
         yield printable(f"noted on {folded(done)}: {options.note}")
-    for words in record_words(found):
-        yield printable(f"{words.subject:<10}  {words.text}")
+    yield from map(printable, labelled(record_words(found), 10))

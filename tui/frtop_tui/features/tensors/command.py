@@ -33,6 +33,8 @@ from frtop_tui.features.tensors.target import tensor_target
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.naming import listed, printable
 from frtop_tui.job.units import counted
+from frtop_tui.text.document import aligned
+from frtop_tui.text.lines import labelled
 
 ANSWER_S: Final = 10.0
 """How long to wait for the answer, in seconds. The agent answers within two; the rest is for
@@ -41,7 +43,7 @@ _COLUMNS: Final[tuple[str, ...]] = (
     "op", "kind", "number", "group", "role", "dtype", "shape", "min", "max", "mean", "norm",
     "nan", "inf", "checksum", "first values",
 )  # fmt: skip
-_RIGHT: Final = frozenset({"op", "number", "min", "max", "mean", "norm", "nan", "inf"})
+_WORDS: Final = frozenset({"kind", "group", "role", "dtype", "shape", "checksum", "first values"})
 
 
 def run(options: argparse.Namespace) -> int:
@@ -127,15 +129,8 @@ def lines(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
                     f"op {found.sequence} {tensor.role}: {tensor.seen:,} of {tensor.elements:,}"
                     " values were read"
                 )
-    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
-    table = [
-        "  ".join(
-            cell.rjust(width) if name in _RIGHT else cell.ljust(width)
-            for name, cell, width in zip(_COLUMNS, row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
-    return [printable(line) for line in (*(table if len(rows) > 1 else []), *problems)]
+    table = aligned(rows, _WORDS) if len(rows) > 1 else []
+    return [printable(line) for line in (*table, *problems)]
 
 
 def _row(
@@ -336,6 +331,5 @@ def _tensors(frame: Frame, rank: int) -> object:
 
 def member_lines(found: MembersComparison) -> list[str]:
     """The comparison as text."""
-    rows = [f"{found.kind} #{found.number} of {found.group}"]
-    rows += [f"  {one.subject:<12}  {one.text}" for one in member_words(found)]
-    return [printable(row) for row in rows]
+    head = f"{found.kind} #{found.number} of {found.group}"
+    return [printable(row) for row in (head, *labelled(member_words(found), 12, "  "))]
