@@ -70,4 +70,4 @@ $(VENV)/.installed-torch: pyproject.toml
 	touch $@
 
 clean:  ## remove environments and caches
-	rm -rf .venv .venv-torch-* .torch-suite .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-torch-* .torch-suite .bench-cache .mypy_cache .ruff_cache .pytest_cache

@@ -1,8 +1,8 @@
 """The delay of an op that C++ issues while a Python thread computes: DDP on gloo.
 
-DDP's reducer issues its ops in C++, without the GIL. The recorder's kernel is Python, so each op
-takes the GIL, and a thread that computes in Python gives it up only every 5 ms
-(`sys.getswitchinterval`). torch's own Flight Recorder takes it, too, for the stack that it keeps of
+DDP's reducer issues its ops in C++, without the GIL. With a kernel in Python each op takes the GIL,
+and a thread that computes in Python gives it up only every 5 ms (`sys.getswitchinterval`). Native
+kernels do not take it. torch's own Flight Recorder takes it, too, for the stack that it keeps of
 an op. torch's profiler times each op in C++: its span begins before our kernel and ends when the op
 has been issued. Blocks without and with the recorder alternate inside one process: first with an
 idle interpreter, then beside such a thread, then beside it without the Flight Recorder.
@@ -10,6 +10,7 @@ idle interpreter, then beside such a thread, then beside it without the Flight R
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -57,12 +58,13 @@ def main() -> None:
           f"a busy thread keeps the GIL for {switch_ms:.0f} ms")  # fmt: skip
     print(f"{'Python beside it':<17}{'recorder':>9}{'ops':>7}{'mean':>8}{'p50':>8}{'p99':>8}"
           f"{'p99.9':>8}{'step':>12}{'its loops/s':>13}")  # fmt: skip
-    for name, variables in JOBS.items():
-        printed = gloo_job.run("bench.busy_thread", name, ranks=RANKS, variables=_QUIET | variables)
+    for (name, of_job), kernel in itertools.product(JOBS.items(), gloo_job.kernels()):
+        variables = _QUIET | of_job | gloo_job.KERNELS[kernel]
+        printed = gloo_job.run("bench.busy_thread", name, ranks=RANKS, variables=variables)
         found = json.loads(printed[0])
         off, on = ([Block(**block) for block in found[state]] for state in ("off", "on"))
         print(row(name, "out", off))
-        print(row("", "on", on))
+        print(row("", kernel, on))
         print(f"{'':<17}{'added':>9} {added(on, off)}", flush=True)
 
 

@@ -13,6 +13,30 @@ from pathlib import Path
 from typing import Any, Final, Never
 
 LIMIT_S: Final = 300.0
+CACHE: Final = Path(__file__).parent.parent / ".bench-cache"
+"""Has the native kernels that are measured. Those of the user's own jobs stay as they are."""
+KERNELS: Final[dict[str, dict[str, str]]] = {
+    "Python": {"FRTOP_NATIVE": "0"},
+    "native": {"FRTOP_NATIVE": "1", "XDG_CACHE_HOME": str(CACHE)},
+}
+"""The recorder's kernels, with the variables that choose them."""
+
+
+def kernels() -> list[str]:
+    """Returns which kernels can be measured here; compiles the native ones."""
+    import torch  # noqa: PLC0415
+
+    from frtop_probe.recorder.native import library  # noqa: PLC0415
+    from frtop_probe.recorder.native.build import BuildError, build  # noqa: PLC0415
+
+    os.environ["XDG_CACHE_HOME"] = str(CACHE)
+    try:
+        if not (library.cache() / library.name(torch)).exists():
+            build(torch)
+    except BuildError as error:
+        print(f"no native kernels: {error}", flush=True)
+        return ["Python"]
+    return list(KERNELS)
 
 
 def run(
@@ -20,7 +44,8 @@ def run(
 ) -> list[str]:
     """Runs `python -m MODULE ARGUMENTS...` as each rank; returns what each printed.
 
-    They get a folder of their own for rings, no agent, and `variables` in their environment.
+    They get a folder of their own for rings, no agent, kernels in Python, and `variables` in their
+    environment.
 
     Raises:
         subprocess.CalledProcessError: a rank failed.
@@ -31,7 +56,7 @@ def run(
         environment = {
             **os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "WORLD_SIZE": str(ranks),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "OMP_NUM_THREADS": "1",
-            "PYTHONFAULTHANDLER": "1",
+            "PYTHONFAULTHANDLER": "1", **KERNELS["Python"],
             **(variables or {}),
         }  # fmt: skip
         command = [sys.executable, "-W", "ignore", "-m", module, *arguments]

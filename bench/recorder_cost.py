@@ -1,8 +1,8 @@
 """The cost of the recorder per op, on the fake backend: no communication and no waiting.
 
-Processes with and without the recorder alternate; inside a process with the recorder, blocks
-with the recorder on and off alternate. The fastest block of each kind counts, because other
-load on the machine only adds time.
+Processes with Python and with native kernels alternate; inside each, blocks without and with the
+recorder alternate. The fastest block of each kind counts, because other load on the machine only
+adds time. Before each op of a cold block, the program changes 4 MB of its own.
 """
 
 from __future__ import annotations
@@ -19,75 +19,88 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bench.gloo_job import run
+from bench import gloo_job
 
 ROUNDS: Final = 3
 BLOCKS: Final = 16
 CALLS: Final = 700
-BUDGET_US: Final = 12.0
+COLD_CALLS: Final = 150
+COLD_BYTES: Final = 4 << 20
+"""A tensor of this size is changed before each op of a cold block, as a training step would."""
+BUDGET_US: Final = 1.0
+COLD_BUDGET_US: Final = 3.0
 WORLDS: Final = (8, 64, 1024)
 
 MANY: Final = 1_000_000
 SHAPES: Final = 3000
 """More shapes than the recorder keeps keys for, so each op has a new key."""
 Blocks = dict[str, dict[str, list[list[float]]]]
-"""By state of the recorder and op: median, p99 and p99.9 of each block, in µs."""
+"""By whether it is recorded, and op: median, p99 and p99.9 of each block, in µs."""
 
 
 def main() -> None:
-    """Prints median and p99 per op in µs, and the difference from the bare op."""
-    pooled: Blocks = {}
-    for _ in range(ROUNDS):
-        for world, mode in itertools.product(WORLDS, ("bare", "with")):
-            for state, ops in _child(mode, world).items():
+    """Prints for each op what it takes without the recorder, and what each kernel adds."""
+    kernels = gloo_job.kernels()
+    print("recorder, µs an op, fake backend, 8 ranks or as shown: the bare op, and what each kernel"
+          f" adds to median, p99, p99.9 (budget of native kernels: median {BUDGET_US:+.0f}, cold "
+          f"{COLD_BUDGET_US:+.0f})")  # fmt: skip
+    print(f"{'op':<38}{'bare':>8}{''.join(f'{kernel:>24}' for kernel in kernels)}")
+    for world in WORLDS:
+        pooled: dict[str, Blocks] = {}
+        for _, kernel in itertools.product(range(ROUNDS), kernels):
+            for state, ops in _child(kernel, "cost", world).items():
+                of_kernel = pooled.setdefault(kernel, {}).setdefault(state, {})
                 for op, blocks in ops.items():
-                    pooled.setdefault(state, {}).setdefault(op, []).extend(blocks)
-    print(f"recorder, µs per op, fake backend, 8 ranks or as shown (budget {BUDGET_US:+.0f})")
-    titles = ("bare", "off", "on", "added", "p99", "added", "p99.9", "added")
-    print(f"{'op':<36}{''.join(f'{title:>8}' for title in titles)}")
-    for op in pooled["bare"]:
-        fastest = {state: [min(column) for column in zip(*ops[op], strict=True)]
-                    for state, ops in pooled.items()}  # fmt: skip
-        bare, off, on = (fastest[state] for state in ("bare", "off", "on"))
-        columns = [f"{bare[0]:>8.1f}{off[0]:>8.1f}{on[0]:>8.1f}{on[0] - bare[0]:>+8.1f}"]
-        columns += [f"{on[n]:>8.1f}{on[n] - bare[n]:>+8.1f}" for n in (1, 2)]
-        print(f"{op:<36}{''.join(columns)}")
-    print(f"resident memory that {MANY:,} ops of new shapes add: {_grown():+.1f} MB (budget 1 MB)")
+                    of_kernel.setdefault(op, []).extend(blocks)
+        for op in pooled[kernels[0]]["bare"]:
+            bare, added = 0.0, ""
+            for kernel in kernels:
+                without, recorded = (
+                    [min(column) for column in zip(*pooled[kernel][state][op], strict=True)]
+                    for state in ("bare", "recorded")
+                )
+                bare = min(bare or without[0], without[0])
+                figures = (one - other for one, other in zip(recorded, without, strict=True))
+                added += "".join(f"{one:>+8.1f}" for one in figures)
+            print(f"{op:<38}{bare:>8.1f}{added}", flush=True)
+    for kernel in kernels:
+        grown: float = _child(kernel, "memory", WORLDS[0])  # type: ignore[assignment]
+        print(f"resident memory that {MANY:,} ops of new shapes add, {kernel}: {grown:+.1f} MB "
+              "(budget 1 MB)")  # fmt: skip
 
 
-def _grown() -> float:
-    found: float = _child("memory", WORLDS[0])  # type: ignore[assignment]
-    return found
-
-
-def _child(mode: str, world: int) -> Blocks:
-    (printed,) = run("bench.recorder_cost", mode, str(world), ranks=1)
+def _child(kernel: str, what: str, world: int) -> Blocks:
+    (printed,) = gloo_job.run(
+        "bench.recorder_cost", what, str(world), ranks=1, variables=gloo_job.KERNELS[kernel]
+    )
     blocks: Blocks = json.loads(printed)
     return blocks
 
 
-def measure(mode: str, world: int) -> Blocks:
-    """Runs in a child; returns its blocks by state of the recorder and op."""
-    import torch.distributed as dist  # noqa: PLC0415 - only the children need torch
+def measure(what: str, world: int) -> Blocks:
+    """Runs in a child; returns its blocks, without and with the recorder."""
+    import torch  # noqa: PLC0415 - only the children need torch
+    import torch.distributed as dist  # noqa: PLC0415
     from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
 
-    dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
-    ops = _ops(dist) if world == WORLDS[0] else _varying(dist, world)
-    if mode == "memory":
-        return _memory(dist)  # type: ignore[return-value]
-    if mode == "bare":
-        return {"bare": {name: [_block(op) for _ in range(BLOCKS)] for name, op in ops.items()}}
-    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
+    from bench.recorder_switch import RecorderSwitch  # noqa: PLC0415
 
-    lifecycle.start()
-    assert lifecycle.recorder is not None
-    found: Blocks = {"on": {}, "off": {}}
+    torch.set_num_threads(1)
+    dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
+    switch = RecorderSwitch(torch)
+    if what == "memory":
+        return _memory(dist)  # type: ignore[return-value]
+    ops = _ops(dist) if world == WORLDS[0] else _varying(dist, world)
+    spoiler = torch.zeros(COLD_BYTES // 4)
+    found: Blocks = {"bare": {}, "recorded": {}}
     for name, op in ops.items():
         for block in range(BLOCKS):
-            on = bool(block % 2)
-            lifecycle.recorder.enabled[0] = on
-            state = found["on" if on else "off"]
-            state.setdefault(name, []).append(_block(op))
+            switch.set(bool(block % 2))
+            blocks = found["recorded" if block % 2 else "bare"]
+            blocks.setdefault(name, []).append(_block(op))
+            if world == WORLDS[0]:
+                cold = _block(op, lambda: spoiler.add_(1.0))
+                blocks.setdefault(f"cold: {name}", []).append(cold)
     return found
 
 
@@ -148,9 +161,6 @@ def _memory(dist: Any) -> float:
     """The MB by which the process grows while it issues many ops, after it has issued some."""
     import torch  # noqa: PLC0415
 
-    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
-
-    lifecycle.start()
     flat = torch.ones(SHAPES)
     before = 0
     for n in range(MANY + MANY // 10):
@@ -164,12 +174,15 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _block(op: Callable[[], object]) -> list[float]:
+def _block(op: Callable[[], object], before: Callable[[], object] | None = None) -> list[float]:
+    """Times an op many times, each time after `before`, which is not timed."""
     clock = time.perf_counter_ns
     for _ in range(100):
         op()
     samples = []
-    for _ in range(CALLS):
+    for _ in range(COLD_CALLS if before else CALLS):
+        if before:
+            before()
         begin = clock()
         op()
         samples.append((clock() - begin) / 1000)

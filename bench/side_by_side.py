@@ -47,9 +47,12 @@ def main() -> None:
     print(f"ways to look inside, steps of 2 ranks on gloo: pairs of blocks of {STEPS} steps")
     print("added: median of the differences of pairs, and its 95 % interval")
     titles = f"{'without':>11}{'us':>26}{'%':>28}{'us an op':>10}{'pairs':>7}"
+    kernels = gloo_job.kernels()
     for kind in KINDS:
         print(f"{kind:<35}{titles}")
         for way, variables in WAYS.items():
+            if "native" in way and "native" not in kernels:
+                continue
             try:
                 ranks = gloo_job.run("bench.side_by_side", kind, way, variables=variables)
             except subprocess.CalledProcessError:
@@ -168,6 +171,7 @@ DETAIL: Final = "TORCH_DISTRIBUTED_DEBUG=DETAIL"
 _ENTERED: Final[dict[str, Way]] = {
     "nothing": lambda _: contextlib.nullcontext(),
     "frtop": _recorder,
+    "frtop, native kernels": _recorder,
     "frtop, phases": lambda tools: _recorder(tools, phases=True),
     "frtop, modules": _recorder,
     "frtop, all values sampled": _numbers,
@@ -180,6 +184,7 @@ OF_A_STEP: Final = frozenset({"CommDebugMode"})
 """Ways that see a single step, and are entered again for the next."""
 WAYS: Final[dict[str, dict[str, str]]] = {
     **{way: {} for way in _ENTERED},
+    "frtop, native kernels": gloo_job.KERNELS["native"],
     "frtop, modules": {"FRTOP_MODULES": "1"},
     DETAIL: {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"},
 }

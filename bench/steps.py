@@ -7,6 +7,7 @@ process, because two runs differ by more than a percent anyway. All ranks switch
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -46,14 +47,16 @@ def main() -> None:
           f"without and with it (budget {BUDGET_PERCENT:+.1f} %)")  # fmt: skip
     print("added: median of the differences of pairs, and its 95 % interval; "
           "cpu: all threads of rank 0")  # fmt: skip
+    kernels = gloo_job.kernels()
     titles = f"{'without':>11}{'us':>26}{'%':>28}{'us an op':>10}{'pairs':>7}"
-    print(f"{'step':<16}{'ops':>4} {'clock':<5}{titles}  results")
-    for kind in KINDS:
-        ranks = [Measured(**json.loads(out)) for out in gloo_job.run("bench.steps", kind)]
+    print(f"{'step':<16}{'kernels':<8}{'ops':>4} {'clock':<5}{titles}  results")
+    for kind, kernel in itertools.product(KINDS, kernels):
+        found = gloo_job.run("bench.steps", kind, variables=gloo_job.KERNELS[kernel])
+        ranks = [Measured(**json.loads(out)) for out in found]
         equal = "bit-equal" if all(one.equal for one in ranks) else "DIFFERENT"
         ops = ranks[0].ops
-        print(f"{kind:<16}{ops:>4.0f} wall {row(*ranks[0].wall, ops)}  {equal}")
-        print(f"{'':<21}cpu  {row(*ranks[0].cpu, ops)}", flush=True)
+        print(f"{kind:<16}{kernel:<8}{ops:>4.0f} wall {row(*ranks[0].wall, ops)}  {equal}")
+        print(f"{'':<29}cpu  {row(*ranks[0].cpu, ops)}", flush=True)
 
 
 def row(on_ms: list[float], off_ms: list[float], ops: float) -> str:

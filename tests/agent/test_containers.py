@@ -39,7 +39,12 @@ def shared(host: Host) -> Iterator[Host]:
         if card.pid_namespace == PidNamespace.here().inode:
             os.kill(card.pid, signal.SIGTERM)
     wait_for(lambda: not announcement.find_agents(folder), "the agents leave")
-    shutil.rmtree(folder)
+
+    def removed() -> bool:  # an agent that leaves removes its own files meanwhile
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    wait_for(removed, "the folder is removed")
 
 
 @pytest.fixture

@@ -57,9 +57,10 @@ def by_kind(subjects: Iterator[SubjectReading] | tuple[SubjectReading, ...]) -> 
 def test_this_host_has_plausible_figures() -> None:
     sources = HostSources()
     sources.read([os.getpid()])
-    end = time.monotonic() + 0.3
-    while time.monotonic() < end:
+    began, used = time.monotonic(), time.process_time()
+    while time.process_time() < used + 0.3:
         pass
+    share = 0.3 / (time.monotonic() - began)  # other programs may have had the cores
     reading = sources.read([os.getpid()])
     found = by_kind(reading.subjects)
     (host,) = found["host"]
@@ -69,7 +70,7 @@ def test_this_host_has_plausible_figures() -> None:
     assert ("psi_cpu" in host.values) is not (NO_PRESSURE in reading.notes)
     (own,) = found["rank"]
     assert own.pids == (os.getpid(),)
-    assert own.values["cpu"] > 50  # thousandths of a core; we were busy, among others
+    assert own.values["cpu"] > 500 * share  # thousandths of a core
     assert {one.name for one in found["disk"]} >= {"/"}
     assert all(0 <= one.values["free"] <= one.values["size"] for one in found["disk"])
     devices = Path("/sys/class/infiniband")

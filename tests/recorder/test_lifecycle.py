@@ -196,7 +196,7 @@ def test_a_failing_hook_switches_off_with_one_line_and_training_goes_on(
     def broken(*args, **kwargs):
         raise ZeroDivisionError("ours")
     if "{where}" == "encode":
-        signatures.encoder = lambda operation: broken
+        signatures.encode = broken
     elif "{where}" == "caller_waits":
         hook.caller_waits = broken
     else:
@@ -233,7 +233,7 @@ def test_an_interrupt_in_the_hook_reaches_the_program_even_if_cleanup_fails(tmp_
         raise KeyboardInterrupt
     def broken(*args, **kwargs):
         raise ZeroDivisionError("ours")
-    signatures.encoder = lambda operation: interrupted
+    signatures.encode = interrupted
     GroupTable.mark_inexact = broken
     init()
     try:

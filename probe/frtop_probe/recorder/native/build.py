@@ -85,8 +85,12 @@ def _run(command: list[str]) -> None:
 
 def main() -> int:
     """Builds, and prints where the result is."""
-    import torch  # noqa: PLC0415 - only here
-
+    try:
+        import torch  # noqa: PLC0415 - only here
+    except ImportError as error:
+        sys.stderr.write(f"frtop: {sys.executable} cannot import torch: {error}\n")
+        sys.stderr.write("next: frtop build-native --python PATH, with the job's Python\n")
+        return 1
     try:
         path = build(torch)
     except BuildError as error:

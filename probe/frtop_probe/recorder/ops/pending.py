@@ -178,6 +178,14 @@ class PendingOps:
 
     # -- waits that are seen
 
+    def wait_began(self, sequence: int, now: int) -> None:
+        """Records that this thread waits for an op, and whether another thread issued it."""
+        self.set_wait(sequence, now)
+        words, at = self.ring.words, self.ring.slot_at(sequence)
+        issued_here = words[(at + layout.SLOT_THREAD) // 8] == threading.get_ident()
+        if words[at // 8] == sequence and not issued_here:
+            self.ring.map[at + layout.SLOT_FLAGS] |= Flag.ELSEWHERE
+
     def wait_ended(self, entry: Entry, work: Any, now: int, failed: bool, late: bool) -> None:
         """Completes an op that a thread waited for.
 

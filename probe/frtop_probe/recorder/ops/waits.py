@@ -15,9 +15,6 @@ from typing import Any, Final
 from frtop_probe.recorder.feature import OpWatch
 from frtop_probe.recorder.guard import leave_out, raised_by_signal_handler
 from frtop_probe.recorder.ops.pending import PendingOps
-from frtop_probe.recorder.ops.usual_waits import MAX_STORED
-from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Flag
 
 EXACT_NS: Final = 1_000_000
 """Precision of an end that counts as exact."""
@@ -80,56 +77,34 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     enabled: list[int],
     fail: Callable[[BaseException], None],
 ) -> Callable[..., Any]:
-    handles, silent_handles = pending.handles, pending.silent_handles
-    device_handles, is_open = pending.device_handles, pending.open
-    find, forget, close = handles.get, handles.pop, is_open.pop
-    ended, set_wait = pending.wait_ended, pending.set_wait
-    overflow, measured = pending.overflow.places, pending.usual_waits.measured
-    forget_silent = pending.forget_silent
-    words, shape, newest = pending.ring.words, pending.ring.shape, MAX_STORED - 1
-    first, width = shape.slots_offset // 8, layout.SLOT_SIZE // 8
-    longer_from = pending.ring.longer_from
-    slots, more = shape.slots, shape.more
-    wait_word, done_word = layout.SLOT_WAIT // 8, layout.SLOT_DONE // 8
-    thread_word, flags_byte = layout.SLOT_THREAD // 8, layout.SLOT_FLAGS
-    data, elsewhere, thread_ident = pending.ring.map, int(Flag.ELSEWHERE), threading.get_ident
-    clock, identity = time.monotonic_ns, id
-    unfinished, ended_watched = watch.unfinished, watch.ended
+    find, find_silent = pending.handles.get, pending.silent_handles.get
+    device_handles, unfinished, ended_watched = (
+        pending.device_handles, watch.unfinished, watch.ended,
+    )  # fmt: skip
+    clock = time.monotonic_ns
 
     # pybind11 checks whether the Python class of a handle overrides `wait`, and recognises a call
     # from the override itself by this name and by `self`. With another name it would call the
     # wrapper again and again.
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: C901
         try:
             if not enabled[0]:
                 return original(self, *args, **kwargs)
-            key = identity(self)
+            key = id(self)
             if unfinished and (watched := unfinished.pop(key, None)) is not None:
                 late = not watched.sync and _is_over(self)
                 result = wait(self, *args, **kwargs)
                 ended_watched(watched, "late" if late else "wait")
                 return result
-            entry = find(key)
+            entry = find(key) or find_silent(key)
             if entry is None:
-                entry = silent_handles.get(key)
-                if entry is None:
-                    if device_handles:
-                        return on_device(self, args, kwargs)
-                    return original(self, *args, **kwargs)
+                if device_handles:
+                    return on_device(self, args, kwargs)
+                return original(self, *args, **kwargs)
             begun, silent, before = clock(), False, False
             try:
-                sequence = entry[1]
-                place = sequence % slots
-                if sequence >= longer_from[0]:
-                    place = slots + sequence % more
-                at = first + place * width
-                if words[at] == sequence and not overflow:
-                    words[at + wait_word] = begun
-                else:
-                    set_wait(sequence, begun)
-                if words[at] == sequence and words[at + thread_word] != thread_ident():
-                    data[at * 8 + flags_byte] |= elsewhere
-                silent = entry[0] is None or key in silent_handles
+                pending.wait_began(entry[1], begun)
+                silent = find_silent(key) is not None
                 before = not silent and self.is_completed()
             except Exception as error:
                 if raised_by_signal_handler(error):
@@ -145,18 +120,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
                     if silent:  # it reports nothing, but a wait without duration waited for nothing
                         before = now - begun < EXACT_NS
                     late = before and now - entry[2] > EXACT_NS
-                    if failed or late or overflow or sequence not in is_open:
-                        ended(entry, self, begun if late else now, failed, late)
-                    else:  # `finish` without the steps that usual ops do not need
-                        if words[at] == sequence:
-                            words[at + done_word] = now
-                        measured[sequence & newest] = entry[3], now - entry[2], True
-                        close(sequence, None)
-                        if silent:
-                            silent_handles.pop(key, None)
-                            forget_silent(sequence)
-                        else:
-                            forget(key, None)
+                    pending.wait_ended(entry, self, begun if late else now, failed, late)
                 except Exception as error:
                     if raised_by_signal_handler(error):
                         raise
