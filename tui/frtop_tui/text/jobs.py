@@ -12,7 +12,7 @@ from frtop_tui.job.naming import job_title, listed, printable, typed
 from frtop_tui.job.units import counted, duration
 from frtop_tui.job.unprepared import recorder_text
 from frtop_tui.text.document import aligned
-from frtop_tui.text.json_document import host_fields, job_fields, rounded
+from frtop_tui.text.json_document import host_fields, job_fields, seconds_of
 from frtop_tui.text.notes import why_silent
 
 WIDTH: Final = 80
@@ -52,10 +52,7 @@ def jobs_document(frame: BaseFrame) -> dict[str, Any]:
                 "ranks": row.activity.ranks,
                 "unprepared_ranks": row.activity.unprepared,
                 "hosts": row.activity.hosts,
-                "age_s": rounded(row.activity.age_s),
-                "ended_s": rounded(row.activity.ended_s),
-                "quiet_s": rounded(row.activity.quiet_s),
-                "waits_s": rounded(row.activity.waits_s),
+                **seconds_of(row.activity, "age_s", "ended_s", "quiet_s", "waits_s"),
                 "dated": row.activity.dated,
                 "in_the_way": list(row.in_the_way),
             }

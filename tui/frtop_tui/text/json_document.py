@@ -15,7 +15,7 @@ from frtop_tui.diagnosis.model import Frame, Slowness, Verdict
 from frtop_tui.job.environment import environment
 from frtop_tui.job.issuer_words import issuer_fields
 from frtop_tui.job.job_activity import activity_in, known_jobs
-from frtop_tui.job.model import HostView, Rank, Recorded
+from frtop_tui.job.model import HostView, JobActivity, Rank, Recorded
 from frtop_tui.job.naming import GroupKey, job_address, job_call
 from frtop_tui.job.units import utc_time
 from frtop_tui.job.unprepared import all_prepared
@@ -78,15 +78,12 @@ def _shown_job(frame: Frame) -> dict[str, Any] | None:
 def _other_job(job: wire.Job, frame: Frame) -> dict[str, Any]:
     """A job without a verdict: whether it lives, and when something last moved in it."""
     activity = activity_in(frame, job)
-    ages = {
-        name: rounded(getattr(activity, name, None)) for name in ("age_s", "quiet_s", "waits_s")
-    }
     known = all_prepared(activity.ranks, activity.unprepared) if activity is not None else None
     return {
         **job_fields(job, known_jobs(frame)),
         "live": job in frame.running_jobs,
         "prepared": known,
-        **ages,
+        **seconds_of(activity, "age_s", "quiet_s", "waits_s"),
         "dated": activity is None or activity.dated,
     }
 
@@ -94,6 +91,10 @@ def _other_job(job: wire.Job, frame: Frame) -> dict[str, Any]:
 def rounded(seconds: float | None) -> float | None:
     """To a tenth of a second."""
     return None if seconds is None else round(seconds, 1)
+
+
+def seconds_of(activity: JobActivity | None, *names: str) -> dict[str, float | None]:
+    return {name: rounded(getattr(activity, name, None)) for name in names}
 
 
 def job_fields(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:

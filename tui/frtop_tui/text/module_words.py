@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.issuer_words import PHASES
-from frtop_tui.job.naming import job_title, printable
+from frtop_tui.job.naming import printable
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import byte_size
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
 from frtop_tui.text.document import aligned
-from frtop_tui.text.statistics_table import NO_CALLS
-from frtop_tui.text.statistics_words import coverage_words, ranks_words, waiting_words, window_words
+from frtop_tui.text.statistics_table import NO_CALLS, NO_STATISTICS, head_lines
+from frtop_tui.text.statistics_words import ranks_words, waiting_words, window_words
 
 NOT_RECORDED: Final = "modules are not recorded: `o` on `:record`, or `frtop record --modules on`"
 TITLE: Final = "collectives by module"
@@ -29,10 +29,8 @@ def module_lines(frame: Frame) -> list[str]:
     """All lines are safe for a terminal."""
     found = frame.statistics
     if found is None:
-        return ["there are no statistics of these ranks"]
-    title = job_title(frame.job) if frame.job is not None else "frtop"
-    facts = (title, sum_words(found), window_words(found))
-    lines = [" · ".join(filter(None, facts)), *(f"note  {one}" for one in coverage_words(found))]
+        return [NO_STATISTICS]
+    lines = head_lines(frame, found, sum_words(found), window_words(found))
     roots = module_roots(found.modules)
     if not roots:
         return [printable(line) for line in (*lines, "", why_empty(frame, found))]

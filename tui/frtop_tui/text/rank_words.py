@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from frtop_probe import wire
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import group_label
+from frtop_tui.job.naming import folded, group_label, listed
+from frtop_tui.job.rank_sides import RankSide
 from frtop_tui.job.units import counted
 
 _DTYPES: Final = {
@@ -84,6 +85,11 @@ def op_tensors(op: wire.Op) -> str:
         return ""
     tensors = format_tensors(signature.inputs or signature.outputs)
     return " ".join(filter(None, (tensors, signature.reduce)))
+
+
+def sides_text(sides: Sequence[RankSide], most: int = 4) -> str:
+    """`float32 on ranks 0-6; float16 on rank 7`."""
+    return listed([f"{side.value} on {folded(side.ranks)}" for side in sides], most, "; ")
 
 
 def format_exit(exit_info: wire.ExitInfo) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import job_title, printable
 from frtop_tui.job.statistics import CallRow, JobStatistics
@@ -35,11 +36,9 @@ def statistics_lines(frame: Frame, order: str = SLOWEST) -> list[str]:
     """Lines that are safe for a terminal."""
     found = frame.statistics
     if found is None:
-        return ["there are no statistics of these ranks"]
-    title = job_title(frame.job) if frame.job is not None else "frtop"
-    facts = (title, ranks_words(found), window_words(found), clock_words(found))
+        return [NO_STATISTICS]
     rows = ordered(found.rows, order)
-    lines = [" · ".join(filter(None, facts)), *(f"note  {one}" for one in coverage_words(found))]
+    lines = head_lines(frame, found, ranks_words(found), window_words(found), clock_words(found))
     if rows:
         table = (HEAD, *call_cells(frame, found, order, MOST_LINES))
         lines += ["", f"by line, sorted by {order}", *aligned(table)]
@@ -54,6 +53,14 @@ def statistics_lines(frame: Frame, order: str = SLOWEST) -> list[str]:
     return [printable(line) for line in lines]
 
 
+def head_lines(frame: Frame, found: JobStatistics, *facts: str) -> list[str]:
+    """The job with these facts, then what the figures lack."""
+    title = job_title(frame.job) if frame.job is not None else "frtop"
+    notes = (f"note  {one}" for one in coverage_words(found))
+    return [" · ".join(filter(None, (title, *facts))), *notes]
+
+
+NO_STATISTICS: Final = "there are no statistics of these ranks"
 NO_CALLS: Final = "frtop knows of no op in that time"
 COMMUNICATION: Final = (
     "communication: at least the waits of the training thread, at most all time with an op pending;"
@@ -144,12 +151,17 @@ def call_figures(row: CallRow) -> dict[str, float | None]:
     }
 
 
+def line_field(site: wire.Site | None) -> str | None:
+    """A line of the program for programs: its whole path."""
+    return None if site is None else f"{site.file}:{site.line}"
+
+
 def statistics_document(found: JobStatistics, order: str = SLOWEST) -> dict[str, Any]:
     """The table as JSON; times in ns, bandwidths in bytes per second."""
     rows = [
         {
             "kind": row.kind,
-            "line": None if row.site is None else f"{row.site.file}:{row.site.line}",
+            "line": line_field(row.site),
             "function": None if row.site is None else row.site.function,
             "groups": [{"name": key.name, "ranks": key.ranks} for key in row.groups],
             "ranks": list(row.ranks),

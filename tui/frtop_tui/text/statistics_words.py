@@ -114,19 +114,3 @@ def ranks_words(found: JobStatistics) -> str:
     """`64 ranks`."""
     count = len(found.ranks)
     return shortened(folded(found.ranks)) if count == 1 else f"{count} ranks"
-
-
-WINDOWS: Final = (60.0, 10.0, 0.0)
-"""Seconds, in the order of the key; 0 is as far as rings reach."""
-
-OF_THE_FILE: Final = "The window is the one in the file."
-
-
-def next_window(window_s: float) -> float:
-    """The window that the key leads to."""
-    return WINDOWS[(window_place(window_s) + 1) % len(WINDOWS)]
-
-
-def window_place(window_s: float) -> int:
-    """The index of a window in `WINDOWS`; -1 for one of the user's own."""
-    return WINDOWS.index(window_s) if window_s in WINDOWS else -1

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from frtop_probe.ring.rank_ranges import fold, unfold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import NodeTrace, Trace
+from frtop_tui.job.groups import members_of
 from frtop_tui.job.naming import printable
 
 BoxKind = Literal["waits", "free", "ended", "unobserved"]
@@ -89,7 +90,7 @@ def _add_absent(nodes: Sequence[NodeTrace], boxes: list[Box], arrows: list[Arrow
             ("unobserved", one.unobserved),
         )
         absent += [(kind, ranks, index) for kind, ranks in kinds if ranks]
-    members = {ranks: _members(ranks) for _, ranks, _ in absent}
+    members = {ranks: frozenset(members_of(ranks)) for _, ranks, _ in absent}
     known: list[tuple[BoxKind, frozenset[int], int]] = []
     for kind, ranks, index in sorted(absent, key=lambda one: -len(members[one[1]])):
         place = next((at for k, all_of, at in known if k == kind and members[ranks] <= all_of), -1)
@@ -118,7 +119,7 @@ def _with_alike_joined(
     ranks: dict[tuple[int, int], set[int]] = {}
     for arrow in arrows:
         key_of = (place[arrow.source], place[arrow.target])
-        ranks.setdefault(key_of, set()).update(_members(arrow.ranks))
+        ranks.setdefault(key_of, set()).update(members_of(arrow.ranks))
     return joined, [Arrow(source, to, fold(who)) for (source, to), who in ranks.items()]
 
 
@@ -126,17 +127,10 @@ def _joined(alike: Sequence[Box]) -> Box:
     first = alike[0]
     if len(alike) == 1:
         return first
-    ranks = frozenset[int]().union(*(_members(box.ranks) for box in alike))
+    ranks = frozenset[int]().union(*(members_of(box.ranks) for box in alike))
     title = f"{len(alike)} alike: {first.title}"
     seconds = max((box.seconds for box in alike if box.seconds is not None), default=None)
     return Box(first.kind, title, fold(ranks), first.overdue, seconds, tuple(alike))
-
-
-def _members(ranks: str) -> frozenset[int]:
-    try:
-        return frozenset(unfold(ranks))
-    except ValueError:
-        return frozenset()
 
 
 def _with_closing(count: int, arrows: Sequence[Arrow]) -> list[Arrow]:

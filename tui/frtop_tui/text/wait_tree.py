@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from frtop_probe.ring.rank_ranges import unfold
+from frtop_tui.job.groups import members_of
 from frtop_tui.text.wait_boxes import Box, WaitBoxes
 
 MOST_CHILDREN: Final = 8
@@ -42,14 +42,6 @@ class TreeRow:
     folded: bool | None = None
 
 
-def count_ranks(folded: str) -> int:
-    """How many ranks a folded list names; 0 for anything else."""
-    try:
-        return len(unfold(folded))
-    except ValueError:
-        return 0
-
-
 def tree_rows(graph: WaitBoxes, toggled: Collection[Key] = ()) -> list[TreeRow]:
     """All lines that are unfolded; `toggled` are those that the user folded or unfolded.
 
@@ -63,7 +55,7 @@ class _Tree:
         self._boxes = graph.boxes
         self._left_out = graph.left_out
         self._toggled = toggled
-        self._counts = [count_ranks(box.ranks) for box in graph.boxes]
+        self._counts = [len(members_of(box.ranks)) for box in graph.boxes]
         waiters: dict[int, list[int]] = defaultdict(list)
         self._waits_for: dict[int, list[int]] = defaultdict(list)
         for arrow in graph.arrows:
@@ -183,7 +175,9 @@ class _Tree:
     def _alike(alike: Sequence[Box], below: str) -> Iterator[TreeRow]:
         for index, box in enumerate(alike):
             mark = "└ " if index == len(alike) - 1 else "├ "
-            yield TreeRow(_key("alike", box), "alike", below + mark, count_ranks(box.ranks), box)
+            yield TreeRow(
+                _key("alike", box), "alike", below + mark, len(members_of(box.ranks)), box
+            )
 
 
 def _key(kind: str, box: Box) -> Key:

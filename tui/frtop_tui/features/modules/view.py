@@ -9,20 +9,17 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.modules.pane import ModuleTreePane, NodeInFull
-from frtop_tui.screens.base import BACK, FrameScreen
+from frtop_tui.screens.base import BACK
+from frtop_tui.screens.windowed import WINDOWS, WindowedScreen
 from frtop_tui.text.module_words import TITLE, sum_words
 from frtop_tui.text.statistics_words import (
-    LONGEST_S,
-    OF_THE_FILE,
-    WINDOWS,
-    next_window,
     wanted_words,
     window_words,
 )
 
 
-class ModulesScreen(FrameScreen):
-    """Asks for statistics while it is open."""
+class ModulesScreen(WindowedScreen):
+    """The tree, and the module under the cursor in full."""
 
     AUTO_FOCUS = "#modules"
     crumb = "modules"
@@ -37,23 +34,18 @@ class ModulesScreen(FrameScreen):
     ]  # fmt: skip
 
     def __init__(self, marked: set[int]) -> None:
-        super().__init__(marked)
-        self._window_s = WINDOWS[-1]  # a rank that hangs issues nothing
+        super().__init__(marked, WINDOWS[-1])  # a rank that hangs issues nothing
         self._depth: int | None = None
 
     def panes(self) -> ComposeResult:
         yield ModuleTreePane()
         yield NodeInFull()
 
-    @property
-    def wanted_window(self) -> float | None:
-        return self._window_s or LONGEST_S
-
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(ModuleTreePane)
         pane.show_modules(frame, self.why_no_answer)
         found = frame.screen_statistics
-        wanted, is_here = wanted_words(self._window_s, found)
+        wanted, is_here = wanted_words(self.window_s, found)
         if found is None or not pane.rows:
             pane.entitle(TITLE if frame.recorded is not None else f"{TITLE} · {wanted}")
         else:
@@ -62,17 +54,6 @@ class ModulesScreen(FrameScreen):
             is_here = is_here or frame.recorded is not None
             pane.entitle_before(before, window_words(found) if is_here else wanted)
         self._draw_node()
-
-    def why_unavailable(self, action: str) -> str:
-        if action == "window" and self.frame is not None and self.frame.recorded is not None:
-            return OF_THE_FILE
-        return super().why_unavailable(action)
-
-    def action_window(self) -> None:
-        if not self.check_available("window"):
-            return
-        self._window_s = next_window(self._window_s)
-        self.draw_all()
 
     def action_unfold(self, by: int) -> None:
         """Shows the tree one step deeper, or less deep."""

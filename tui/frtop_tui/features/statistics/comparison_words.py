@@ -13,6 +13,7 @@ from frtop_tui.job.units import NOT_KNOWN, byte_size, counted, duration, timing
 from frtop_tui.statistics.comparison import Measured, StatisticsChange, compare
 from frtop_tui.text.document import aligned
 from frtop_tui.text.health_words import health_words
+from frtop_tui.text.statistics_table import line_field
 from frtop_tui.text.statistics_words import place_words
 
 MOST_LINES: Final = 30
@@ -107,7 +108,7 @@ def comparison_document(before: Frame, after: Frame) -> dict[str, Any]:
         "steps_by_rank": {str(rank): _measured(one) for rank, one in found.steps_by_rank.items()},
         "lines": [
             {
-                "line": None if row.site is None else f"{row.site.file}:{row.site.line}",
+                "line": line_field(row.site),
                 "kind": row.kind,
                 "largest_bytes": row.size,
                 "count_before": line.before.count if line.before is not None else 0,

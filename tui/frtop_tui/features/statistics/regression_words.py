@@ -11,6 +11,7 @@ from frtop_tui.job.units import NOT_KNOWN, counted, percent_change, timing
 from frtop_tui.statistics.regression import Check, Result, overall
 from frtop_tui.text.document import aligned
 from frtop_tui.text.exit_status import HEALTHY, SLOWER, UNDECIDED
+from frtop_tui.text.statistics_table import line_field
 from frtop_tui.text.statistics_words import place_words
 
 HEAD: Final = ("check", "line", "op", "limit", "before", "after", "change", "samples", "result")
@@ -71,8 +72,7 @@ def check_document(checks: Sequence[Check]) -> dict[str, Any]:
                 "figure": one.limit.figure,
                 "limit_share": one.limit.share,
                 "limit_ns": one.limit.ns,
-                "line": None if one.line is None or one.line[1] is None
-                else f"{one.line[1].file}:{one.line[1].line}",
+                "line": line_field(one.line[1]) if one.line is not None else None,
                 "kind": None if one.line is None else one.line[0],
                 "before_ns": one.before_ns,
                 "after_ns": one.after_ns,

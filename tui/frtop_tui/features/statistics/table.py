@@ -250,23 +250,17 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
         self.grouping: Grouping = "line"
 
     def show_rows(self, rows: Sequence[StatisticsRow], grouping: Grouping) -> None:
-        selected = self.chosen if self.cursor > 1 else None
-        begins = not self.rows
+        begins = not self.rows or grouping != self.grouping
         if grouping != self.grouping:
             self.grouping, self.columns = grouping, tuple(call_columns(grouping, self.at))
-            selected, begins = None, True
             self.cursor = 1
-        self.rows = rows
         self.suffices = {
             title: max((len(getattr(row, title)) for row in rows), default=0)
             for title in ("line", "op", "group", "size")
         }
-        if selected is not None:
-            lines = (n for n, row in enumerate(rows, 1) if row.key == selected.key)
-            self.move_to(next(lines, self.cursor))
-        elif begins and (line := self._first_line()):
+        self.show(rows, lambda row: row.key)
+        if begins and (line := self._first_line()):
             self.start_at(line)
-        self.redraw()
 
     def _first_line(self) -> int:
         """Where the cursor starts: at the verdict's row, unless the user looks at a victim."""
@@ -343,14 +337,9 @@ class RankStatisticsTable(LineTable[RankFigures]):
         self.at = at
 
     def show_rows(self, rows: Sequence[RankFigures]) -> None:
-        selected = self.chosen if self.cursor > 1 else None
         begins = not self.rows
-        self.rows = rows
+        self.show(rows, lambda row: row.rank)
         lines = {row.rank: n for n, row in enumerate(rows, 1)}
-        if selected is not None:
-            self.move_to(lines.get(selected.rank, self.cursor))
-        elif begins:
-            line = next((lines[rank] for rank in self.at.of_interest if rank in lines), 0)
-            if line:
-                self.start_at(line)
-        self.redraw()
+        line = next((lines[rank] for rank in self.at.of_interest if rank in lines), 0)
+        if begins and line:
+            self.start_at(line)

@@ -18,17 +18,13 @@ from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, counted, live_duration
 from frtop_tui.screens.filtered import FilteredScreen
 from frtop_tui.screens.messages import OpenRank, OpenTimeline, open_ranks
+from frtop_tui.screens.windowed import WINDOWS, WindowedScreen
 from frtop_tui.statistics.step_table import StepRow, step_rows
 from frtop_tui.text.statistics_table import step_cell
 from frtop_tui.text.statistics_words import (
-    LONGEST_S,
-    OF_THE_FILE,
-    WINDOWS,
     clock_words,
-    next_window,
     waiting_words,
     wanted_words,
-    window_place,
     window_words,
 )
 from frtop_tui.widgets.fields import FilterField
@@ -83,8 +79,8 @@ class StepPane(LineView, can_focus=False):
         return () if self._of is None else step_lines(self._rows, width)
 
 
-class StatisticsScreen(FilteredScreen):
-    """Asks for statistics while it is open; `m` marks those to compare the next ones with."""
+class StatisticsScreen(FilteredScreen, WindowedScreen):
+    """`m` marks the statistics to compare the next ones with."""
 
     AUTO_FOCUS = "#calls"
     crumb = "statistics"
@@ -104,8 +100,7 @@ class StatisticsScreen(FilteredScreen):
     ]  # fmt: skip
 
     def __init__(self, marked: set[int], window_s: float | None = None) -> None:
-        super().__init__(marked)
-        self._window_s = window_s
+        super().__init__(marked, window_s)
         self.view = StatisticsView()
 
     def panes(self) -> ComposeResult:
@@ -121,15 +116,6 @@ class StatisticsScreen(FilteredScreen):
         self.query_one(RankStatisticsTable).display = False
         self.call_after_refresh(self._draw_rest)
         super().on_mount()
-
-    @property
-    def window_s(self) -> float:
-        """Seconds; 0 is as far as rings reach."""
-        return self.preferences.window_s if self._window_s is None else self._window_s
-
-    @property
-    def wanted_window(self) -> float | None:
-        return self.window_s or LONGEST_S
 
     @property
     def subject(self) -> int | None:
@@ -185,8 +171,6 @@ class StatisticsScreen(FilteredScreen):
             self.set_focus(self.table)
 
     def why_unavailable(self, action: str) -> str:
-        if action == "window" and self.frame is not None and self.frame.recorded is not None:
-            return OF_THE_FILE
         if action == "timeline":
             return self.view.why_no_timeline(self.table.chosen)
         if action == "unfold":
@@ -218,13 +202,7 @@ class StatisticsScreen(FilteredScreen):
         """The keys that widen the window to all that rings hold; "" if it is that wide."""
         if not self.window_s or self.why_unavailable("window"):
             return ""
-        return " ".join("w" * (len(WINDOWS) - 1 - window_place(self.window_s)))
-
-    def action_window(self) -> None:
-        if not self.check_available("window"):
-            return
-        self._window_s = next_window(self.window_s)
-        self.draw_all()
+        return " ".join("w" * (len(WINDOWS) - 1 - self.window_place))
 
     def action_baseline(self) -> None:
         if not self.view.mark():

@@ -20,9 +20,9 @@ from frtop_tui.features.tensor_checks.precision import REACHES, largest
 from frtop_tui.features.tensor_checks.samples import GroupFigures, GroupNames
 from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.naming import folded, listed
-from frtop_tui.job.rank_sides import RankSide
 from frtop_tui.job.units import percent
 from frtop_tui.text.lines import WordLine
+from frtop_tui.text.rank_words import sides_text
 
 MOST_BACK_OFFS: Final = 3
 MOST_FIGURES: Final = 48
@@ -37,9 +37,10 @@ def scale_words(one: ScaleHistory) -> Iterator[WordLine]:
             if found.odd
             else "ranks have different loss scales, no side is the majority,"
         )
-        sides = "; ".join(f"{side.value} on {folded(side.ranks)}" for side in found.sides[:4])
         before = f"; equal at step {found.equal_before}" if found.equal_before >= 0 else ""
-        yield WordLine("differs", f"{who} after step {found.step}: {sides}{before}", "bad")
+        yield WordLine(
+            "differs", f"{who} after step {found.step}: {sides_text(found.sides)}{before}", "bad"
+        )
     if one.first is None or one.last is None:
         if one.unread:
             yield WordLine("loss scale", f"not read: {one.unread}", "dim")
@@ -192,7 +193,7 @@ def _op(
     else:
         text = f"members have different results of {name}, {where}; no side is the majority"
         yield WordLine("differs", text, "bad")
-    yield WordLine("", _sides(one.sides), "dim")
+    yield WordLine("", sides_text(one.sides), "dim")
     if one.equal_before:
         before = f"equal on all at #{one.equal_before} (step {one.equal_before_step})"
     else:
@@ -219,7 +220,7 @@ def _step(one: StepDifference) -> Iterator[WordLine]:
         text = f"replicas have different {one.role}s {when}, no side is the majority: {what}"
     yield WordLine("differs", text, "bad")
     yield WordLine(
-        "", f"{len(one.names):,} of {one.read:,} that were read; {_sides(one.sides)}", "dim"
+        "", f"{len(one.names):,} of {one.read:,} that were read; {sides_text(one.sides)}", "dim"
     )
     known = (
         f"equal on all at step {one.equal_before}"
@@ -336,16 +337,10 @@ def _dtype(one: DtypeDifference, names: GroupNames) -> Iterator[WordLine]:
     else:
         text = f"ranks have different dtypes, no side is the majority, in the {what}"
     yield WordLine("dtype", text, "bad")
-    yield WordLine("", _sides(one.sides), "dim")
+    yield WordLine("", sides_text(one.sides), "dim")
 
 
 def _op_name(kind: str, number: int, group: str, issuer: wire.Issuer | None) -> str:
     """`all_reduce #12 dp:0 (backward of layers.3.mlp)`."""
     by = brief_issuer(issuer)
     return f"{kind} #{number} {group}" + (f" ({by})" if by else "")
-
-
-def _sides(sides: tuple[RankSide, ...]) -> str:
-    return "; ".join(f"{side.value} on {folded(side.ranks)}" for side in sides[:4]) + (
-        f" and {len(sides) - 4:,} more" if len(sides) > 4 else ""
-    )

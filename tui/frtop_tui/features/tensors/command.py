@@ -24,6 +24,7 @@ from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensors.comparison import (
     MembersComparison,
     compare_members,
+    find_op,
     members_to_ask,
     op_identity,
 )
@@ -35,6 +36,7 @@ from frtop_tui.job.naming import listed, printable
 from frtop_tui.job.units import counted
 from frtop_tui.text.document import aligned
 from frtop_tui.text.lines import labelled
+from frtop_tui.text.rank_words import op_group
 
 ANSWER_S: Final = 10.0
 """How long to wait for the answer, in seconds. The agent answers within two; the rest is for
@@ -117,7 +119,7 @@ def lines(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
     rows = [_COLUMNS]
     problems = []
     for found in ops:
-        op = _op_of(view, found.sequence)
+        op = find_op(view, found.sequence)
         if found.error:
             problems.append(f"op {found.sequence} {_kind(op)}: {found.error}")
         for tensor in found.tensors:
@@ -136,13 +138,12 @@ def lines(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
 def _row(
     view: JudgedRank, sequence: int, op: wire.Op | None, tensor: wire.TensorSummary
 ) -> tuple[str, ...]:
-    group = view.groups.get(op.group) if op is not None else None
     seen = tensor.seen > 0
     return (
         str(sequence),
         _kind(op),
         f"#{op.number}" if op is not None else "",
-        (group.description or group.name) if group is not None else "",
+        op_group(view, op) if op is not None else "",
         tensor.role,
         tensor.dtype,
         "x".join(map(str, tensor.shape)) or "scalar",
@@ -160,10 +161,6 @@ def _short(value: float | None) -> str:
 
 def _kind(op: wire.Op | None) -> str:
     return op.signature.kind if op is not None and op.signature is not None else "op"
-
-
-def _op_of(view: JudgedRank, sequence: int) -> wire.Op | None:
-    return next((op for op in view.pending if op.sequence == sequence), None)
 
 
 def _chosen(
@@ -187,7 +184,7 @@ def _chosen(
 
 
 def _number(view: JudgedRank, found: wire.OpTensors) -> int | None:
-    op = _op_of(view, found.sequence)
+    op = find_op(view, found.sequence)
     return op.number if op is not None else None
 
 
@@ -199,7 +196,7 @@ def _names(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
 def _each_name(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
     words = []
     for one in ops:
-        op = _op_of(view, one.sequence)
+        op = find_op(view, one.sequence)
         words.append(f"op {one.sequence}" + (f" (#{op.number} {_kind(op)})" if op else ""))
     return words
 
@@ -268,7 +265,7 @@ def _save(source: Source, view: JudgedRank, ops: Sequence[wire.OpTensors], path:
 def _json(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
     rows: list[dict[str, Any]] = []
     for found in ops:
-        op = _op_of(view, found.sequence)
+        op = find_op(view, found.sequence)
         rows.append(
             {
                 "sequence": found.sequence,

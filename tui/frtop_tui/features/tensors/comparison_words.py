@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from frtop_tui.features.tensors.comparison import MembersComparison, TensorSides
 from frtop_tui.job.naming import folded, listed
-from frtop_tui.job.rank_sides import RankSide
 from frtop_tui.text.lines import WordLine
+from frtop_tui.text.rank_words import sides_text
 
 MOST_SIDES: Final = 4
 NOBODY: Final = "no fault: "
@@ -63,7 +63,7 @@ def _asked(found: MembersComparison) -> str:
 def _layouts(tensor: TensorSides) -> WordLine:
     if len(tensor.layouts) == 1:
         return WordLine(tensor.label, f"{tensor.layouts[0].value} on all", "good")
-    split = _listed(tensor.layouts)
+    split = sides_text(tensor.layouts, MOST_SIDES)
     if not tensor.differ_in:
         return WordLine(tensor.label, f"{split}: they may differ in this op")
     if tensor.odd_layouts:
@@ -84,7 +84,7 @@ def _contents(kind: str, tensor: TensorSides) -> str:
         total = sum(len(side.ranks) for side in tensor.contents)
         text = f"{len(tensor.contents):,} different contents on {total:,} members"
     else:
-        text = f"bytes: {_listed(tensor.contents)}, no side is the majority"
+        text = f"bytes: {sides_text(tensor.contents, MOST_SIDES)}, no side is the majority"
     nature = _BY_NATURE.get(kind, "the op is not over")
     return f"{text} ({NOBODY}{nature}; what a pending op writes may be written in part)"
 
@@ -97,7 +97,3 @@ def _not_finite(tensor: TensorSides, answered: int) -> str:
     ]  # fmt: skip
     rest = answered - len(found)
     return listed(found, 6) + (f"; the other {rest:,} none" if rest else "")
-
-
-def _listed(sides: Sequence[RankSide]) -> str:
-    return listed([f"{side.value} on {folded(side.ranks)}" for side in sides], MOST_SIDES, "; ")

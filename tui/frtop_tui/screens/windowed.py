@@ -1,0 +1,43 @@
+"""The base of screens with statistics of a window of time, which a key changes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.text.statistics_words import LONGEST_S
+
+WINDOWS: Final = (60.0, 10.0, 0.0)
+"""Seconds, in the order of the key; 0 is as far as rings reach."""
+
+
+class WindowedScreen(FrameScreen):
+    """Asks for statistics while it is open; in a file, they have the window of the file."""
+
+    def __init__(self, marked: set[int], window_s: float | None = None) -> None:
+        super().__init__(marked)
+        self._window_s = window_s
+
+    @property
+    def window_s(self) -> float:
+        """Seconds; 0 is as far as rings reach."""
+        return self.preferences.window_s if self._window_s is None else self._window_s
+
+    @property
+    def wanted_window(self) -> float | None:
+        return self.window_s or LONGEST_S
+
+    @property
+    def window_place(self) -> int:
+        """The index of the window in `WINDOWS`; -1 for one of the user's own."""
+        return WINDOWS.index(self.window_s) if self.window_s in WINDOWS else -1
+
+    def why_unavailable(self, action: str) -> str:
+        if action == "window" and self.frame is not None and self.frame.recorded is not None:
+            return "The window is the one in the file."
+        return super().why_unavailable(action)
+
+    def action_window(self) -> None:
+        if self.check_available("window"):
+            self._window_s = WINDOWS[(self.window_place + 1) % len(WINDOWS)]
+            self.draw_all()
