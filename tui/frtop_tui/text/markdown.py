@@ -73,7 +73,7 @@ def _fenced(lines: Sequence[str]) -> list[str]:
 def _verdict(one: VerdictText) -> Iterable[str]:
     yield f"**{_text(one.kind)}: {_text(one.headline)}**"
     yield ""
-    yield f"- **next**: {_text(one.fact('next'))}"
+    yield f"- **next**: {_text(one.next)}"
     for label, said in one.facts:
         yield f"- {label}: {_text(said)}"
     for line in one.evidence:
