@@ -132,9 +132,7 @@ class HelpScreen(FrameScreen):
     AUTO_FOCUS = "#help"
     crumb = "help"
     is_visited = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        BACK,
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [BACK]
 
     def __init__(self, marked: set[int], keys: Sequence[KeyRow], of: str) -> None:
         super().__init__(marked)

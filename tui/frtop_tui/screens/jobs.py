@@ -18,9 +18,7 @@ class JobsScreen(FrameScreen):
 
     AUTO_FOCUS = "#jobs"
     crumb = "jobs"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        BACK,
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [BACK]
 
     def panes(self) -> ComposeResult:
         yield JobTable()

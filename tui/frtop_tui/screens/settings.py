@@ -143,9 +143,7 @@ class SettingsScreen(FrameScreen):
 
     AUTO_FOCUS = "#settings"
     crumb = "settings"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        BACK,
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [BACK]
 
     def panes(self) -> ComposeResult:
         yield SettingsPane()

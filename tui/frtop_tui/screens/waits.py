@@ -20,9 +20,7 @@ class WaitsScreen(FrameScreen):
     AUTO_FOCUS = "#waits"
     crumb = "waits"
     wants_trace = True
-    BINDINGS: ClassVar[list[BindingType]] = [
-        BACK,
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [BACK]
 
     def panes(self) -> ComposeResult:
         yield WaitsNote()

@@ -71,20 +71,20 @@ class Ranks:
 class StackBranch:
     """Ranks with the same frames so far; `frames` are (text, is user code)."""
 
+    depth: int
     ranks: str
     frames: tuple[tuple[str, bool], ...]
-    children: tuple[StackBranch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StackBranches:
-    """Merged stacks as a tree; `age` is that of the oldest."""
+    """Merged stacks as a tree, each branch after its parent; `age` is that of the oldest."""
 
     age: str
-    roots: tuple[StackBranch, ...]
+    branches: tuple[StackBranch, ...]
 
     def __bool__(self) -> bool:
-        return bool(self.roots)
+        return bool(self.branches)
 
 
 @dataclass(frozen=True, slots=True)

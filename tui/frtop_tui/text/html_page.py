@@ -14,7 +14,6 @@ from frtop_tui.text.document import (
     Items,
     RankRow,
     Ranks,
-    StackBranch,
     StackBranches,
     Table,
     Waits,
@@ -227,23 +226,14 @@ def _stacks(stacks: StackBranches) -> Iterable[str]:
         f'<p class="dim">Main threads, outermost frame first, at most {stacks.age} old.'
         " Bold: your own code.</p>"
     )
-    for root in stacks.roots:
-        yield from _branch(root)
-
-
-def _branch(root: StackBranch) -> Iterable[str]:
-    """The lines of one tree. It does not recurse: stacks may be deeper than Python allows."""
-    waiting: list[StackBranch | None] = [root]
-    while waiting:
-        one = waiting.pop()
-        if one is None:
-            yield "</details>"
-            continue
+    opened = 0
+    for one in stacks.branches:
+        yield from ["</details>"] * (opened - one.depth)
+        opened = one.depth + 1
         yield f'<details class="branch" open><summary>{escape(rank_words(one.ranks))}</summary>'
         yield '<ol class="mono">'
         for text, mine in one.frames:
             marked = ' class="mine"' if mine else ""
             yield f"<li{marked}>{escape(text)}</li>"
         yield "</ol>"
-        waiting.append(None)
-        waiting += reversed(one.children)
+    yield from ["</details>"] * opened

@@ -162,14 +162,15 @@ def _time(frame: Frame) -> Iterable[Block]:
 
 def _stacks(merged: MergedStacks, now_ns: int) -> StackBranches:
     """The tree of stacks; chains without branches are one branch."""
-    done: dict[int, list[StackBranch]] = {}
-    order = list(branches(merged.roots))
-    for number, branch in reversed(list(enumerate(order))):
-        children = tuple(reversed(done.pop(number, [])))
-        frames = tuple((printable(text), mine) for text, mine in branch.frames)
-        made = StackBranch(fold(branch.ranks), frames, children)
-        done.setdefault(branch.parent, []).append(made)
-    return StackBranches(duration(merged.age_s(now_ns)), tuple(reversed(done.get(-1, []))))
+    shown = (
+        StackBranch(
+            one.depth,
+            fold(one.ranks),
+            tuple((printable(text), mine) for text, mine in one.frames),
+        )
+        for one in branches(merged.roots)
+    )
+    return StackBranches(duration(merged.age_s(now_ns)), tuple(shown))
 
 
 def _no_stacks(merged: MergedStacks) -> Iterable[str]:

@@ -104,11 +104,9 @@ def _ranks(ranks: Ranks) -> list[str]:
 
 def _stacks(stacks: StackBranches) -> list[str]:
     lines: list[str] = []
-    waiting = [(one, "") for one in reversed(stacks.roots)]
-    while waiting:
-        one, indent = waiting.pop()
+    for one in stacks.branches:
+        indent = "  " * one.depth
         lines.append(f"{indent}{rank_words(one.ranks)}")
         lines += [f"{indent}{'> ' if mine else '  '}{text}" for text, mine in one.frames]
-        waiting += [(child, f"{indent}  ") for child in reversed(one.children)]
     age = f"Main threads, outermost frame first, at most {stacks.age} old;"
     return [f"{age} `>` marks your own code.", "", *_fenced(lines)]

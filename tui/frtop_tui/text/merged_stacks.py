@@ -149,11 +149,10 @@ def merge_frame(frame: Frame, ranks: Iterable[int]) -> MergedStacks:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A chain of frames without a branch; `parent` is the index of the branch before it, or -1."""
+    """A chain of frames without a branch."""
 
     nodes: tuple[StackNode, ...]
     depth: int
-    parent: int
 
     @property
     def ranks(self) -> Sequence[int]:
@@ -170,16 +169,14 @@ class Branch:
 
 def branches(roots: Sequence[StackNode]) -> Iterable[Branch]:
     """The tree of stacks, each branch after its parent."""
-    waiting = [(root, 0, -1) for root in reversed(roots)]
-    count = 0
+    waiting = [(root, 0) for root in reversed(roots)]
     while waiting:
-        head, depth, parent = waiting.pop()
+        head, depth = waiting.pop()
         chain = [head]
         while len(chain[-1].children) == 1 and not chain[-1].ends_here:
             chain.append(chain[-1].children[0])
-        yield Branch(tuple(chain), depth, parent)
-        waiting += [(child, depth + 1, count) for child in reversed(chain[-1].children)]
-        count += 1
+        yield Branch(tuple(chain), depth)
+        waiting += [(child, depth + 1) for child in reversed(chain[-1].children)]
 
 
 def tree_lines(

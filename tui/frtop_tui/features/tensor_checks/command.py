@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -92,11 +92,7 @@ def run(options: argparse.Namespace) -> int:
 def _order(options: argparse.Namespace, frame: Frame) -> RecordOrder:
     group = _group(options.group, frame) if options.group else None
     members = group.members if group is not None else tuple(sorted(frame.ranks))
-    ranks = tuple(options.rank) if options.rank else members
-    if strange := sorted(set(ranks) - frame.ranks.keys()):
-        raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
-    if not ranks:
-        raise FrtopError("no rank is reporting", "`frtop diagnose` says which hosts are")
+    ranks = ranks_to_ask(frame, options.rank or members)
     ops = 0 if options.stop else options.ops
     steps = 0 if options.stop else options.steps
     wanted = NumbersOrder(options.every, ops, options.seconds, not options.no_inputs, (), steps)
@@ -104,6 +100,20 @@ def _order(options: argparse.Namespace, frame: Frame) -> RecordOrder:
         raise UsageError("with no ops and no steps there is nothing to sample", "--ops, --steps")
     key: Identifier | None = identifier(group.key) if group is not None else None
     return RecordOrder(ranks, wanted, key)
+
+
+def ranks_to_ask(frame: Frame, wanted: Iterable[int]) -> tuple[int, ...]:
+    """The wanted ranks.
+
+    Raises:
+        FrtopError: one of them is unknown, or there is none.
+    """
+    ranks = tuple(wanted)
+    if strange := sorted(set(ranks) - frame.ranks.keys()):
+        raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
+    if not ranks:
+        raise FrtopError("no rank is reporting", "`frtop diagnose` says which hosts are")
+    return ranks
 
 
 def _group(name: str, frame: Frame) -> GroupView:
@@ -151,7 +161,7 @@ def _stop(
             "stopped": {str(rank): state for rank, state in stopped.items()},
             "problems": {str(rank): text for rank, text in failed.items()},
         }
-        print(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+        print(json_text(document))
     else:
         said = [
             f"{who}: stopped what was sampled {words}" for who, words in watch_words(stopped)
@@ -271,20 +281,21 @@ def _head(found: JobNumbers, until: str) -> Iterator[str]:
 
 
 def _document(found: JobNumbers, until: str) -> str:
-    document = {
+    equal_ops = {found.names.label(key): count for key, count in found.found.equal_ops.items()}
+    findings = msgspec.to_builtins(found.found, str_keys=False)
+    return json_text({
         "samples": found.samples,
         "until": until,
         "lost": found.lost,
         "states": {str(rank): state for rank, state in found.states.items()},
         "problems": {str(rank): text for rank, text in _problems(found).items()},
         "places": {str(rank): text for rank, text in found.places.items()},
-        "findings": found.found,
-    }
-    named = {"equal_ops": {found.names.label(k): n for k, n in found.found.equal_ops.items()}}
-    findings = {**msgspec.to_builtins(found.found, str_keys=False), **named}
-    return msgspec.json.format(
-        msgspec.json.encode({**document, "findings": findings}), indent=1
-    ).decode()
+        "findings": {**findings, "equal_ops": equal_ops},
+    })  # fmt: skip
+
+
+def json_text(document: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
 
 
 def _numbers(source: Source) -> JobNumbers:

@@ -6,10 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
-from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.features.tensor_checks.command import json_text, ranks_to_ask
 from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder
 from frtop_tui.features.tensor_checks.rank_orders import RankOrders
 from frtop_tui.features.tensor_checks.record_words import record_words
@@ -24,11 +22,7 @@ def run(options: argparse.Namespace) -> int:
     source = connect(options)
     try:
         frame = wait_for_ranks(source, APPEAR_S, show_progress)
-        ranks = tuple(options.rank) if options.rank else tuple(sorted(frame.ranks))
-        if strange := sorted(set(ranks) - frame.ranks.keys()):
-            raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
-        if not ranks:
-            raise FrtopError("no rank is reporting", "`frtop diagnose` says which hosts are")
+        ranks = ranks_to_ask(frame, options.rank or sorted(frame.ranks))
         named = {
             "phases": options.phases, "sites": options.sites, "modules": options.modules
         }  # fmt: skip
@@ -42,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         source.close()
     if options.json:
         document = {str(rank): one for rank, one in sorted(found.controls.items())}
-        print(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+        print(json_text(document))
     else:
         print("\n".join(_lines(found, options)))
     return 1 if any(one.problem for one in found.controls.values()) else 0

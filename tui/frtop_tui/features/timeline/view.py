@@ -107,6 +107,10 @@ class TimelineScreen(HistoriesScreen):
         return self.rows[self.query_one(LanePane).cursor].rank if len(self.rows) else None
 
     @property
+    def _lanes_in_view(self) -> list[Lane]:
+        return [self.rows.lane(y) for y in self.query_one(LanePane).in_view]
+
+    @property
     def followed(self) -> tuple[tuple[int, ...], int | None]:
         return self._followed
 
@@ -155,15 +159,14 @@ class TimelineScreen(HistoriesScreen):
         columns = width - self.rows.label_width
         if columns < 1:
             return  # not laid out yet
-        lanes = [self.rows.lane(y) for y in self.query_one(LanePane).in_view]
         if self.window is None:
-            self.window = first_window(lanes, columns)
+            self.window = first_window(self._lanes_in_view, columns)
             if self.window is None:
                 return
         elif self.window.columns != columns:
             self.window = self.window.wide(columns)
         if self.follow:
-            until = newest_known_ns(lanes)
+            until = newest_known_ns(self._lanes_in_view)
             if until and until > self.window.end_ns:
                 self.window = self.window.ending(until)
         if self.column < 0:
@@ -198,7 +201,6 @@ class TimelineScreen(HistoriesScreen):
     def _draw_head(self, frame: Frame) -> None:
         ruler, pane = self.query_one(Ruler), self.query_one(LanePane)
         window = self.window
-        lanes = [self.rows.lane(y) for y in pane.in_view]
         if window is None:
             ruler.entitle(f"timeline of {self._words}: no op is known yet")
         else:
@@ -210,7 +212,7 @@ class TimelineScreen(HistoriesScreen):
             ruler.entitle_before(
                 ("timeline of ", about),
                 f" · {timing(window.step_ns * window.columns)} · a column is"
-                f" {timing(window.step_ns)} · {error_text(clock_error_ns(lanes))}",
+                f" {timing(window.step_ns)} · {error_text(clock_error_ns(self._lanes_in_view))}",
             )
         ruler.window, ruler.wall_ns = window, frame.wall_ns - frame.now_ns
         ruler.label_width, ruler.cursor_column = self.rows.label_width, self.column
@@ -242,11 +244,10 @@ class TimelineScreen(HistoriesScreen):
         words.entitle(self._subject(frame))
 
     def _subject(self, frame: Frame) -> str:
-        if not len(self.rows):
+        if (rank := self.subject) is None:
             return "no ranks"
-        row = self.rows[self.query_one(LanePane).cursor]
-        view = frame.ranks.get(row.rank)
-        return f"rank {row.rank}" + (f" ({view.host}) {view.state}" if view is not None else "")
+        view = frame.ranks.get(rank)
+        return f"rank {rank}" + (f" ({view.host}) {view.state}" if view is not None else "")
 
     def _op_at(self, y: int) -> tuple[int, int]:
         """The op under the cursor, or to which it jumped, and how many ops began in the column."""
@@ -295,8 +296,8 @@ class TimelineScreen(HistoriesScreen):
         self.window, self.follow = window, False
 
     def on_line_view_chosen(self) -> None:
-        if len(self.rows):
-            self.post_message(OpenRank(self.rows[self.query_one(LanePane).cursor].rank))
+        if (rank := self.subject) is not None:
+            self.post_message(OpenRank(rank))
 
     def action_zoom(self, by: int) -> None:
         if self.window is not None:
@@ -312,8 +313,7 @@ class TimelineScreen(HistoriesScreen):
         self.follow = not self.follow
         self._take_over()
         if self.follow and self.window is not None:
-            lanes = [self.rows.lane(y) for y in self.query_one(LanePane).in_view]
-            until = newest_known_ns(lanes)
+            until = newest_known_ns(self._lanes_in_view)
             self.window = self.window.ending(until) if until else self.window
         self.draw_all()
 
@@ -377,15 +377,14 @@ class TimelineScreen(HistoriesScreen):
 
     def _leave_op(self) -> None:
         self.window, self.follow = self._before
-        self.rank = self.rows[self.query_one(LanePane).cursor].rank if len(self.rows) else None
+        self.rank = self.subject
         self.by, self.op_key = "ranks", None
         self.draw_all()
 
     def action_lanes(self) -> None:
         """Switches from ranks to the groups of the rank under the cursor, and back."""
-        if not len(self.rows) or self.frame is None:
+        if (rank := self.subject) is None or self.frame is None:
             return
-        rank = self.rows[self.query_one(LanePane).cursor].rank
         if self.by == "groups":
             self.by, self.rank = "ranks", rank
         else:
@@ -407,9 +406,8 @@ class TimelineScreen(HistoriesScreen):
             await self.run_action("app.back")
 
     def action_mark(self) -> None:
-        if len(self.rows):
-            pane = self.query_one(LanePane)
-            self.marked ^= {self.rows[pane.cursor].rank}
+        if (rank := self.subject) is not None:
+            self.marked ^= {rank}
             self.draw_all()
 
     def why_unavailable(self, action: str) -> str:
