@@ -30,7 +30,7 @@ def test_whoever_stands_still_is_named_before_the_question(
         asked.append(capsys.readouterr().err)
         return False
 
-    monkeypatch.setattr("frtop_tui.features.profile.command.connect", lambda _: source)
+    monkeypatch.setattr("frtop_tui.cli.live.connect", lambda _: source)
     monkeypatch.setattr("frtop_tui.features.profile.command.can_ask", lambda: True)
     monkeypatch.setattr("frtop_tui.features.profile.command.agrees", refuses)
     assert main(["profile", "--ranks", str(rank)]) == 1

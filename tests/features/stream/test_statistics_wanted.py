@@ -8,7 +8,6 @@ import pytest
 
 from frtop_tui.cli import main
 from frtop_tui.errors import NoJob
-from frtop_tui.features.stream import command as stream
 
 
 class Nobody:
@@ -39,6 +38,6 @@ def test_verdicts_need_statistics(
     monkeypatch: pytest.MonkeyPatch, only: tuple[str, ...], wanted: list[str]
 ) -> None:
     source = Nobody()
-    monkeypatch.setattr(stream, "connect", lambda _: source)
+    monkeypatch.setattr("frtop_tui.cli.live.connect", lambda _: source)
     assert main(["stream", *only]) == 1
     assert source.wanted == wanted

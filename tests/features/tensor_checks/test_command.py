@@ -54,7 +54,7 @@ class Answering(ScriptedSource):
 
 
 def numbers(source: Answering, *options: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(numbers_command, "connect", lambda _options: source)
+    monkeypatch.setattr("frtop_tui.cli.live.connect", lambda _: source)
     return numbers_command.run(parse(["numbers", *options]))
 
 

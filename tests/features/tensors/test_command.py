@@ -53,7 +53,7 @@ class Answering(ScriptedSource):
 
 @pytest.fixture
 def live(monkeypatch: pytest.MonkeyPatch) -> Callable[[Source], None]:
-    return lambda source: monkeypatch.setattr(tensors_command, "connect", lambda options: source)
+    return lambda source: monkeypatch.setattr("frtop_tui.cli.live.connect", lambda _: source)
 
 
 def options(**fields: object) -> argparse.Namespace:

@@ -9,13 +9,13 @@ import socketserver
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from frtop_probe.proc import daemon_thread
 from frtop_tui.cli.file_options import open_files
-from frtop_tui.cli.live import AppearanceTimer, connect, require_job, show_progress
+from frtop_tui.cli.live import AppearanceTimer, connected, require_job, show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, Missing, UsageError
 from frtop_tui.statistics.wanted import StatisticsWanted
@@ -39,9 +39,8 @@ def run(options: argparse.Namespace) -> int:
     collector = _collector(options)
     if options.paths:
         return _recorded(options, collector)
-    server = None if options.once else _server(options.listen, collector)
-    source = connect(options)
-    try:
+    serving = nullcontext() if options.once else _server(options.listen, collector)
+    with serving as server, connected(options) as source:
         source.follow_ops(options.bytes_of)
         source.want_statistics(StatisticsWanted(calls=options.calls), whom="metrics")
         if server is None:
@@ -54,11 +53,6 @@ def run(options: argparse.Namespace) -> int:
             if frame.problem is not None and frame.problem.internal:
                 raise FrtopError(frame.problem.text, frame.problem.next)
             time.sleep(PAUSE_S)
-    finally:
-        show_progress("")
-        if server is not None:
-            server.server_close()
-        source.close()
 
 
 def _collector(options: argparse.Namespace) -> JobCollector:

@@ -10,7 +10,7 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.cli.files import require_writable
-from frtop_tui.cli.live import agrees, await_rank, can_ask, connect, show_progress, wait_for_ranks
+from frtop_tui.cli.live import agrees, await_rank, can_ask, connected, show_progress, wait_for_ranks
 from frtop_tui.cli.output import say
 from frtop_tui.connect.base import Source
 from frtop_tui.errors import FrtopError, UsageError
@@ -58,12 +58,8 @@ def run(options: argparse.Namespace) -> int:
         execution=options.execution_trace,
         separate=options.separate,
     )
-    source = connect(options)
-    try:
+    with connected(options) as source:
         return _profile(source, wanted, order, path, ask=not options.yes)
-    finally:
-        source.close()
-        show_progress("")
 
 
 def _ranks(text: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from frtop_tui.cli.file_options import open_files
-from frtop_tui.cli.live import AppearanceTimer, connect, require_job, show_progress
+from frtop_tui.cli.live import AppearanceTimer, connected, require_job, show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.stream.events import SCHEMA, EventsLost, StreamEnd, StreamEvent, StreamHead
@@ -17,7 +17,6 @@ from frtop_tui.features.stream.frame_events import FrameEvents, shown_job
 from frtop_tui.features.stream.op_events import OpEvents
 from frtop_tui.features.stream.output import ENCODERS, EventOutput
 from frtop_tui.job.unix_times import Timeline
-from frtop_tui.statistics.wanted import StatisticsWanted
 
 if TYPE_CHECKING:
     from frtop_tui.connect.live import LiveSource
@@ -64,10 +63,7 @@ def _events_of_file(
 
 
 def _live(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) -> int:
-    source = connect(options)
-    if "verdicts" in options.only:  # the verdict *slow* needs statistics
-        source.want_statistics(StatisticsWanted(), whom="verdicts")
-    try:
+    with connected(options, judges="verdicts" in options.only) as source:
         frame = _first(source, options.wait)
         show_progress("")
         if "ops" in options.only:
@@ -79,9 +75,6 @@ def _live(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) 
             _pump(source, output, timeline, events)
         finally:
             output.close(LAST_S)
-    finally:
-        show_progress("")
-        source.close()
     return 0
 
 

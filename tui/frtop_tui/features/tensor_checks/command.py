@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState
-from frtop_tui.cli.live import agrees, can_ask, connect, show_progress, wait_for_ranks
+from frtop_tui.cli.live import agrees, can_ask, connected, show_progress, wait_for_ranks
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
@@ -60,8 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
     It is not known if no sample has figures, or a rank could not be asked until the end.
     """
-    source = connect(options)
-    try:
+    with connected(options) as source:
         frame = wait_for_ranks(source, APPEAR_S, show_progress)
         show_progress("")
         order = _order(options, frame)
@@ -74,9 +73,6 @@ def run(options: argparse.Namespace) -> int:
         order = replace(order, ranks=able)
         _agree(options, frame, order, before)
         found, until = _sample(source, orders, order, options)
-    finally:
-        show_progress("")
-        source.close()
     print(
         _document(found, until)
         if options.json

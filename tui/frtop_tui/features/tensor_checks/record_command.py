@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
-from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
+from frtop_tui.cli.live import connected, show_progress, wait_for_ranks
 from frtop_tui.features.tensor_checks.command import json_text, ranks_to_ask
 from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder
 from frtop_tui.features.tensor_checks.rank_orders import RankOrders
@@ -19,8 +19,7 @@ APPEAR_S: Final = 8.0
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 if all ranks obeyed, 1 if not."""
-    source = connect(options)
-    try:
+    with connected(options) as source:
         frame = wait_for_ranks(source, APPEAR_S, show_progress)
         ranks = ranks_to_ask(frame, options.rank or sorted(frame.ranks))
         named = {
@@ -31,9 +30,6 @@ def run(options: argparse.Namespace) -> int:
             ranks, switches=switches, note=options.note or "", longer=options.longer_ring
         )
         found = RankOrders(source, frame).send(order)
-    finally:
-        show_progress("")
-        source.close()
     if options.json:
         document = {str(rank): one for rank, one in sorted(found.controls.items())}
         print(json_text(document))

@@ -16,7 +16,7 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.cli.files import require_writable, wait_for_file
-from frtop_tui.cli.live import await_rank, connect, show_progress
+from frtop_tui.cli.live import await_rank, connected, show_progress
 from frtop_tui.cli.output import say
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -52,8 +52,7 @@ def run(options: argparse.Namespace) -> int:
     path = Path(options.save) if options.save else None
     if path is not None:
         require_writable(path)
-    source = connect(options)
-    try:
+    with connected(options) as source:
         view, answer = ask(source, options.rank)
         ops = _chosen(view, answer.ops, options.op)
         if options.members:
@@ -63,9 +62,6 @@ def run(options: argparse.Namespace) -> int:
         print(_json(view, ops) if options.json else "\n".join(lines(view, ops)))
         if path is not None:
             _save(source, view, ops, path)
-    finally:
-        source.close()
-        show_progress("")
     return 0
 
 
