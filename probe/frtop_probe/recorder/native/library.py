@@ -46,6 +46,26 @@ def name(torch: Any) -> str:
     return f"{sha256(built_for(torch).encode()).hexdigest()[:24]}.so"
 
 
+def _check(path: Path) -> None:
+    """Refuses what somebody else could have put there, or could replace before it is loaded."""
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise NotUsableError(f"{path} is not a plain file")
+        for one in (path, path.parent):
+            found = one.stat()
+            if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+                raise NotUsableError(f"others may write {one}")
+        for one in path.parent.resolve().parents:
+            found = one.stat()
+            trusted = found.st_uid in (0, os.getuid())
+            open_to_all = stat.S_IMODE(found.st_mode) & 0o022 and not found.st_mode & stat.S_ISVTX
+            if not trusted or open_to_all:
+                raise NotUsableError(f"others may replace {one}")
+    except OSError as error:
+        raise NotUsableError("none was built for this torch") from error
+
+
 class Library:
     """The loaded kernels. They are never unloaded: threads of a backend may call them at any time.
 
@@ -55,12 +75,7 @@ class Library:
 
     def __init__(self, torch: Any) -> None:
         path = cache() / name(torch)
-        try:
-            found = path.stat()
-        except OSError as error:
-            raise NotUsableError("none was built for this torch") from error
-        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-            raise NotUsableError(f"others may write {path}")
+        _check(path)
         try:
             self._c = c = ctypes.PyDLL(str(path))
             c.frtop_built_for.restype = ctypes.c_char_p

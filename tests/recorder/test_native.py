@@ -1,0 +1,583 @@
+"""The native kernels write what the Python kernels write, whatever the program does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, Final
+
+import pytest
+
+from frtop_probe.recorder.native import build, library
+from frtop_probe.recorder.native.build import BuildError
+from frtop_probe.ring.layout import Flag, StatusCell
+from frtop_probe.ring.reader import EventRow, Ring
+from recorder import rank_runner
+from recorder.rank_runner import FinishedRank, kind, kinds, ops, run, signature
+
+torch: Any = pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+
+PRELUDE: Final = """
+    import os, sys, threading, time
+    import torch, torch.distributed as dist
+    from frtop_probe.recorder.process.lifecycle import lifecycle
+    from frtop_probe.ring.layout import StatusCell
+    rank, peer = int(os.environ["RANK"]), 1 - int(os.environ["RANK"])
+    t = torch.ones
+    def recorder():
+        return lifecycle.recorder
+    def wait_for(condition):
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+"""
+
+LAST: Final = """
+    dist.barrier()
+    recorder().reduce_ops.decode()
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"done {rank}", "")
+    if rank == 0:
+        store.wait(["done 1"])  # it has the store, and ends last
+    os._exit(0)
+"""
+CASES: Final = {
+    "all_reduce": "dist.all_reduce(t(4)); dist.all_reduce(t(4, 2, dtype=torch.int64))",
+    "kinds": """
+        for dtype in (torch.bool, torch.uint8, torch.int8, torch.float16, torch.bfloat16,
+                      torch.float64, torch.complex64):
+            dist.broadcast(t(3).to(dtype), 0)""",
+    "shapes": """
+        for shape in ((), (0,), (1,), (2, 0, 3), (1, 1, 1, 1, 1, 1, 1, 1, 1, 1)):
+            dist.broadcast(torch.ones(shape), 1)""",
+    "reduce_ops": """
+        for name in ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"):
+            dist.all_reduce(t(4, dtype=torch.int32), op=getattr(dist.ReduceOp, name))""",
+    "coalesced": "dist.all_reduce_coalesced([t(2), t(3), t(3), t(2)])",
+    "rooted": """
+        dist.reduce(t(4), 1, op=dist.ReduceOp.PRODUCT)
+        dist.gather(t(4), [t(4), t(4)] if rank == 0 else None, dst=0)
+        dist.scatter(t(4), [t(4), t(4)] if rank == 1 else None, src=1)""",
+    "gathered": """
+        dist.all_gather([t(4), t(4)], t(4))
+        dist.all_gather_into_tensor(t(8), t(4))
+        dist.all_gather_coalesced([[t(2), t(3)], [t(2), t(3)]], [t(2), t(3)])""",
+    "scattered": """
+        dist.reduce_scatter_tensor(t(4), t(8))
+        dist.reduce_scatter(t(4), [t(4), t(4)])
+        for _ in range(3):
+            dist.reduce_scatter_tensor(t(4), t(8), async_op=True).wait()""",
+    "all_to_all": """
+        dist.all_to_all_single(t(4), t(4))
+        splits = [1, 3] if rank else [3, 1]
+        dist.all_to_all_single(t(4), t(4), splits, splits)
+        for n in range(20):
+            dist.all_to_all_single(t(2 * n), t(2 * n), [n, n], [n, n])""",
+    "barriers": "dist.barrier(); dist.monitored_barrier(); dist.barrier(async_op=True).wait()",
+    "messages": """
+        if rank == 0:
+            dist.send(t(4), 1, tag=3); dist.recv(t(4), None); dist.isend(t(4), 1).wait()
+        else:
+            dist.recv(t(4), 0, tag=3); dist.send(t(4), 0); dist.irecv(t(4), 0).wait()
+        for _ in range(3):
+            dist.send(t(2), 1, tag=3) if rank == 0 else dist.recv(t(2), 0, tag=3)
+        for request in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, t(5), peer), dist.P2POp(dist.irecv, t(5), peer)]):
+            request.wait()""",
+    "objects": """
+        dist.all_gather_object([None, None], {"a": rank})
+        box = [rank]
+        dist.broadcast_object_list(box, 0)""",
+    "groups": """
+        small = dist.new_group([1])
+        if rank == 1:
+            dist.all_reduce(t(4), group=small); dist.broadcast(t(4), 1, group=small)
+        both = dist.new_group([0, 1])
+        dist.all_reduce(t(4), group=both)
+        dist.destroy_process_group(both)
+        again = dist.new_group([0, 1])
+        dist.broadcast(t(4), 0, group=again)""",
+    "asynchronous": """
+        works = [dist.all_reduce(t(4), async_op=True) for _ in range(5)]
+        for work in works: work.wait()""",
+    "modes": """
+        with torch.inference_mode():
+            dist.all_reduce(t(6))
+        with torch.no_grad():
+            dist.all_reduce(t(6, requires_grad=True))
+        with torch.profiler.profile():
+            dist.all_reduce(t(7))""",
+    "layouts": """
+        dist.broadcast(t(4, 4).t(), 0)
+        dist.all_reduce(t(4, 4)[1])
+        sparse = torch.sparse_coo_tensor([[0, 1]], [1., 2.], (4,))
+        dist.all_reduce(sparse)""",
+    "odd_tensors": """
+        for make in (lambda: t(4).to("meta"), lambda: t(4).to_mkldnn(),
+                     lambda: torch.nn.Parameter(t(4)), lambda: torch.nn.Buffer(t(4))):
+            try:
+                dist.all_reduce(make(), async_op=True)
+            except Exception as error:
+                print(type(error).__name__)""",
+    "fakes": """
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with FakeTensorMode():
+            fake = torch.ones(4)
+            try:
+                dist.all_reduce(fake, async_op=True)
+            except Exception as error:
+                print(type(error).__name__)""",
+    "subclasses": """
+        from torch.utils._pytree import tree_map
+        class Plain(torch.Tensor):
+            pass
+        dist.all_reduce(t(4).as_subclass(Plain))
+        class Own(torch.Tensor):
+            @classmethod
+            def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+                with torch._C._DisableTorchDispatch():
+                    return function(*args, **(kwargs or {}))
+        dist.all_reduce(t(4).as_subclass(Own))""",
+    "dispatch_modes": """
+        from torch.utils._python_dispatch import TorchDispatchMode
+        class Passing(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                return function(*args, **(kwargs or {}))
+        with Passing():
+            dist.all_reduce(t(4)); dist.barrier()""",
+    "functional": """
+        import torch.distributed._functional_collectives as functional
+        functional.all_reduce(t(4), "sum", dist.group.WORLD).sum()
+        functional.all_gather_tensor(t(4), 0, dist.group.WORLD).sum()
+        functional.reduce_scatter_tensor(t(4), "sum", 0, dist.group.WORLD).sum()""",
+    "functionalized": """
+        from torch.func import functionalize
+        def body(x):
+            dist.all_reduce(x)
+            return x
+        try:
+            functionalize(body)(t(3))
+        except Exception as error:
+            print(type(error).__name__)""",
+    "sharded": """
+        from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+        mesh = dist.init_device_mesh("cpu", (2,))
+        sharded = distribute_tensor(t(4, 4), mesh, [Shard(0)])
+        (sharded @ sharded).full_tensor()""",
+    "autograd": """
+        from torch.distributed.nn.functional import all_reduce, all_gather
+        x = t(4, requires_grad=True)
+        (all_reduce(x * 2).sum() + sum(one.sum() for one in all_gather(x))).backward()""",
+    "ddp": """
+        from torch.nn.parallel import DistributedDataParallel
+        model = DistributedDataParallel(torch.nn.Linear(4, 4))
+        for _ in range(3):
+            model(t(2, 4)).sum().backward()""",
+    "compiled": """
+        import torch.distributed._functional_collectives as functional
+        @torch.compile(backend="eager")
+        def body(x):
+            return functional.all_reduce(x * 2, "sum", dist.group.WORLD) + 1
+        for n in (3, 4, 5):
+            body(t(n)).sum()""",
+    "failing": """
+        for call in (lambda: dist.all_gather([t(4), t(4)], t(5)),
+                     lambda: dist.all_to_all_single(t(4), t(4), [1, 1], [1, 1]),
+                     lambda: dist.broadcast(t(4), 7)):
+            try:
+                call()
+            except Exception as error:
+                print(type(error).__name__)
+        dist.barrier()""",
+    "failing_later": """
+        from datetime import timedelta
+        group = dist.new_group([0, 1], timeout=timedelta(seconds=0.5))
+        dist.barrier(group=group)
+        try:
+            if rank == 0:
+                dist.all_reduce(t(4), group=group)
+            else:
+                dist.recv(t(4), 0, group=group)
+        except RuntimeError as error:
+            print(type(error).__name__)
+        dist.barrier()""",
+    "many_tensors": "dist.all_gather([torch.ones(2), torch.ones(2)], torch.ones(2)); "
+    "dist.all_reduce_coalesced([torch.ones(n % 3 + 1) for n in range(1200)])",
+    "issuers": """
+        import frtop_probe.recorder.ops.hook
+        def find(thread, site, group, args):
+            return 4096 + len(args[0])
+        recorder().find_issuer.append(find)
+        dist.all_reduce(t(4)); dist.barrier()""",
+    "no_sites": """
+        recorder().sites.switch(on=False)
+        dist.all_reduce(t(4))
+        recorder().sites.switch(on=True)""",
+    "expected": """
+        recorder().expect_ops(True)
+        dist.all_reduce(t(4))
+        recorder().expect_ops(False)""",
+    "threads": """
+        group = dist.new_group([0, 1])
+        def body():
+            for _ in range(10): dist.all_reduce(t(2), group=group)
+        thread = threading.Thread(target=body); thread.start(); thread.join()
+        work = dist.all_reduce(t(1), async_op=True)
+        thread = threading.Thread(target=work.wait); thread.start(); thread.join()""",
+    "off_and_on": """
+        recorder().stop()
+        dist.all_reduce(t(4))
+        recorder().resume()
+        dist.all_reduce(t(5))""",
+    "left_pending": """
+        global kept
+        kept = dist.irecv(t(7), peer, tag=77)
+        def drop():
+            dist.irecv(t(9), peer, tag=78)
+        drop()
+        pending = recorder().pending
+        head = recorder().ring.cells[StatusCell.HEAD]
+        wait_for(lambda: not pending.is_open(head))""",
+}  # fmt: skip
+"""What a program may do, by the name of the function that does it."""
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where the kernels of these sources are, built if they are not there yet."""
+    if (library.cache() / library.name(torch)).exists():
+        return str(library.cache().parents[1])
+    base = tmp_path_factory.mktemp("cache")
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(base)
+    try:
+        build.build(torch)
+    except BuildError as error:
+        if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "c++"))):
+            pytest.skip(str(error))
+        raise
+    finally:
+        del os.environ["XDG_CACHE_HOME"]
+        if before is not None:
+            os.environ["XDG_CACHE_HOME"] = before
+    return str(base)
+
+
+def kernels(ended: FinishedRank) -> str:
+    """Which kernels recorded, as the rank says."""
+    return str(dict(ended.ring.rank_identity["settings"])["frtop kernels"])
+
+
+def run_native(program: str, folder: Path, cache: str, **options: Any) -> list[FinishedRank]:
+    """Runs ranks on the native kernels, and checks that nothing of ours failed."""
+    text = dedent(PRELUDE) + dedent(program)
+    ranks = run(text, folder, FRTOP_NATIVE="1", XDG_CACHE_HOME=cache, **options)
+    for one in ranks:
+        assert one.code == 0, one.err
+        assert kernels(one) == "native"
+        assert one.ring.cell(StatusCell.HOOK_ERRORS) == 0, one.err
+    return ranks
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> list[tuple[FinishedRank, ...]]:
+    """Two ranks that do all `CASES`, on the Python kernels and on the native ones."""
+    parts = [PRELUDE, "\n    dist.init_process_group('gloo')\n"]
+    for name, body in CASES.items():
+        text = body if body.startswith("\n") else f"\n        {body}"
+        head = "recorder().ring.cells[StatusCell.HEAD]"
+        parts.append(
+            f"\n    def {name}():{text}\n    print('{name}', {head}, flush=True)\n    {name}()\n"
+        )
+    parts.append(LAST)
+    folder = tmp_path_factory.mktemp("cases")
+    found = []
+    for kind_of, native in (("Python", "0"), ("native", "1")):
+        ranks = run("".join(parts), folder / kind_of, ranks=2, FRTOP_NATIVE=native,
+                    XDG_CACHE_HOME=cache)  # fmt: skip
+        assert [one.code for one in ranks] == [0, 0], "".join(one.err for one in ranks)
+        for one in ranks:
+            assert kernels(one).startswith(kind_of)
+            assert one.ring.cell(StatusCell.HOOK_ERRORS) == 0, one.err
+        found.append(ranks)
+    return list(zip(*found, strict=True))
+
+
+def outcome(row: EventRow) -> str:
+    if row.pending:
+        return "pending"
+    if Flag.UNTRACKED in row.flags:
+        return "untracked"
+    return "failed" if row.done_ns < 0 else "ended"
+
+
+def written(ring: Ring, row: EventRow) -> dict[str, Any]:
+    """All of an op but its times."""
+    return {
+        "kind": kind(ring, row),
+        "form": ring.forms[row.key.form],
+        "group": {k: v for k, v in ring.groups[row.group].items() if k != "name"},
+        "number": row.number,
+        "flags": row.flags & ~Flag.LATE,
+        "signature": signature(ring, row),
+        "site": ring.sites.get(row.site),
+        "issuer": row.issuer,
+        "message": row.message,
+        "timeout": row.timeout_ms,
+        "reduce": row.reduce,
+        "outcome": outcome(row),
+    }
+
+
+def of_case(ended: FinishedRank, name: str) -> list[dict[str, Any]]:
+    """The ops of a case: the rank printed how many there were before."""
+    lines = [line.split() for line in ended.out.splitlines()]
+    heads = [(line[0], int(line[1])) for line in lines if line[0] in CASES]
+    ends = [head for _, head in heads[1:]] + [2**62]
+    (begin, end) = next(
+        (head, end) for (one, head), end in zip(heads, ends, strict=True) if one == name
+    )
+    return [written(ended.ring, row) for row in ops(ended.ring) if begin < row.sequence <= end]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_kernels_write_the_same(pairs: list[tuple[FinishedRank, ...]], name: str) -> None:
+    for one, native in pairs:
+        expected = of_case(one, name)
+        assert bool(expected) == (name != "fakes")
+        for given, row in zip(of_case(native, name), expected, strict=True):
+            assert given == row
+
+
+def test_the_program_sees_no_difference(pairs: list[tuple[FinishedRank, ...]]) -> None:
+    for one, native in pairs:
+        assert native.out == one.out
+        rows = [(row.number, row.p2p, row.sequence) for row in one.ring.group_rows()]
+        assert [(row.number, row.p2p, row.sequence) for row in native.ring.group_rows()] == rows
+        for ring in (one.ring, native.ring):
+            assert ring.cell(StatusCell.SIDE_LOST) == ring.cell(StatusCell.PENDING_LOST) == 0
+
+
+def test_threads_number_their_ops_without_a_gap(tmp_path: Path, cache: str) -> None:
+    program = """
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+        group = dist.new_group(list(range(8)))
+        def body():
+            for n in range(1000):
+                dist.all_reduce(t(n % 3 + 1), group=group)
+        threads = [threading.Thread(target=body) for _ in range(4)]
+        for one in threads: one.start()
+        for one in threads: one.join()
+        dist.barrier(group=group)
+    """
+    (ended,) = run_native(program, tmp_path / "rings", cache)
+    rows = ops(ended.ring)
+    assert sorted(row.number for row in rows) == list(range(1, 4002))
+    assert [row.sequence for row in rows] == list(range(3, 4004))
+    assert len({row.thread for row in rows}) == 5
+    assert all(row.done_ns >= row.issued_ns for row in rows)
+    sizes = [signature(ended.ring, row).inputs for row in rows]
+    assert {one[0].shape for one in sizes if one} == {(1,), (2,), (3,)}
+
+
+def test_a_forked_child_gets_a_ring_of_its_own(tmp_path: Path, cache: str) -> None:
+    program = """
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        def begin():
+            dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+        begin()
+        for _ in range(50): dist.all_reduce(t(4))
+        pid = os.fork()
+        if pid:
+            assert os.waitpid(pid, 0)[1] == 0
+            for _ in range(5): dist.barrier()
+        else:
+            dist.all_reduce(t(4))  # of no recorder
+            dist.destroy_process_group()
+            begin()
+            for _ in range(7): dist.broadcast(t(5), 0)
+            print(os.getpid())
+    """
+    (ended,) = run_native(program, tmp_path / "rings", cache)
+    assert kinds(ended.ring) == ["all_reduce"] * 50 + ["barrier"] * 5
+    (path,) = ended.folder.glob(f"{ended.out.strip()}-*.ring")
+    child = Ring(path)
+    assert dict(child.rank_identity["settings"])["frtop kernels"] == "native"
+    assert kinds(child) == ["broadcast"] * 7
+    assert [row.number for row in ops(child)] == list(range(1, 8))
+    assert child.cell(StatusCell.HOOK_ERRORS) == 0
+
+
+@pytest.mark.parametrize("way", ["return", "sys.exit(0)", "raise SystemExit", "os._exit(0)"])
+def test_an_exit_with_pending_ops(tmp_path: Path, cache: str, way: str) -> None:
+    program = f"""
+        import select
+        dist.init_process_group("gloo")
+        dist.barrier()
+        store = dist.distributed_c10d._get_default_store()
+        if rank == 0:
+            store.set("pid", str(os.getpid()))
+            kept = dist.all_reduce(t(4), async_op=True), dist.irecv(t(4), 1)
+            store.wait(["seen"])
+        else:
+            first = os.pidfd_open(int(store.get("pid")))
+            store.set("seen", "")
+            assert select.select([first], [], [], 60)[0]
+        def leave():
+            {way}
+        leave()
+    """
+    first, _ = run_native(program, tmp_path / "rings", cache, ranks=2)
+    pending = [row for row in ops(first.ring) if row.flags & Flag.UNTRACKED or not row.done_ns]
+    assert {kind(first.ring, row) for row in pending} == {"all_reduce", "recv"}
+    assert "frtop" not in first.err
+
+
+def test_pending_ops_outlive_the_history(tmp_path: Path, cache: str) -> None:
+    program = """
+        dist.init_process_group("gloo")
+        alone = [dist.new_group([one]) for one in range(2)][rank]
+        kept = [dist.irecv(t(n + 1), peer, tag=n) for n in range(80)]
+        for _ in range(recorder().ring.shape.slots + 100):
+            dist.all_reduce(t(2), group=alone)
+        recorder().pending.overflow.spill()
+        cells = recorder().ring.cells
+        print(cells[StatusCell.OLDEST] > cells[StatusCell.HEAD] - recorder().ring.shape.slots)
+        os._exit(0)
+    """
+    for ended in run_native(program, tmp_path / "rings", cache, ranks=2):
+        ring = ended.ring
+        first = ring.cell(StatusCell.HEAD) - ring.shape.slots
+        half = ring.shape.overflow // 2
+        rows = ring.pending()
+        assert len(rows) == half
+        assert all(row.sequence < first for row in rows)
+        tags = [signature(ring, row).tag for row in rows]
+        assert tags == list(range(half))
+        assert ring.cell(StatusCell.PENDING_LOST) == 80 - half
+        assert ended.out.splitlines()[0] == "True"
+
+
+def test_recorders_stop_and_resume_while_threads_issue(tmp_path: Path, cache: str) -> None:
+    program = """
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+        issued, running = [0], True
+        def body():
+            while running:
+                dist.all_reduce(t(2)); dist.isend(t(2), 1)
+                issued[0] += 1
+        threads = [threading.Thread(target=body) for _ in range(3)]
+        for one in threads: one.start()
+        for turn in range(30):
+            before = issued[0]
+            wait_for(lambda: issued[0] > before + 20)
+            recorder().stop()
+            before = issued[0]
+            wait_for(lambda: issued[0] > before + 20)
+            recorder().resume()
+        running = False
+        for one in threads: one.join()
+        dist.barrier()
+        recorder().pending.reap()
+        print(recorder().pending.is_any_open())
+    """
+    (ended,) = run_native(program, tmp_path / "rings", cache)
+    assert ended.out.split() == ["False"]
+    assert kind(ended.ring, ops(ended.ring)[-1]) == "barrier"
+    assert not any(text["exact"] for text in ended.ring.groups.values())
+    assert not ended.ring.pending()
+
+
+@pytest.fixture
+def copied(tmp_path: Path, cache: str) -> Path:
+    """A cache with a copy of the build."""
+    folder = tmp_path / "cache" / "frtop" / "native"
+    folder.mkdir(mode=0o700, parents=True)
+    shutil.copy(Path(cache) / "frtop" / "native" / library.name(torch), folder)
+    return folder / library.name(torch)
+
+
+def refusal(tmp_path: Path, native: str = "1") -> str:
+    """Which kernels record where the cache is `tmp_path / "cache"`, and why."""
+    program = """
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+        dist.barrier()
+    """
+    cache = str(tmp_path / "cache")
+    (ended,) = run(dedent(PRELUDE) + dedent(program), tmp_path / "rings",
+                   FRTOP_NATIVE=native, XDG_CACHE_HOME=cache)  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert kinds(ended.ring) == ["barrier"]
+    assert ended.err == ""
+    return kernels(ended)
+
+
+def test_a_copy_of_the_build_is_used(tmp_path: Path, copied: Path) -> None:
+    assert copied.exists()
+    assert refusal(tmp_path) == "native"
+    assert refusal(tmp_path, native="0") == "Python: FRTOP_NATIVE=0"
+
+
+def test_without_a_build_python_records(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == "Python: none was built for this torch"
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702])
+def test_a_build_that_others_may_write_is_refused(tmp_path: Path, copied: Path, mode: int) -> None:
+    copied.chmod(mode)
+    assert refusal(tmp_path) == f"Python: others may write {copied}"
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_build_in_a_folder_that_others_may_write_is_refused(
+    tmp_path: Path, copied: Path, mode: int
+) -> None:
+    copied.parent.chmod(mode)
+    assert refusal(tmp_path) == f"Python: others may write {copied.parent}"
+
+
+def test_a_link_to_a_build_is_refused(tmp_path: Path, copied: Path) -> None:
+    elsewhere = copied.rename(tmp_path / "elsewhere.so")
+    copied.symlink_to(elsewhere)
+    assert refusal(tmp_path) == f"Python: {copied} is not a plain file"
+
+
+def test_a_build_that_is_no_library_is_refused(tmp_path: Path, copied: Path) -> None:
+    copied.write_bytes(b"#!/bin/sh\n")
+    assert refusal(tmp_path).startswith("Python: ")
+
+
+def test_a_build_for_another_torch_is_refused(tmp_path: Path, copied: Path) -> None:
+    made_for = library.built_for(torch).encode()
+    content = copied.read_bytes()
+    assert content.count(made_for) == 1
+    copied.write_bytes(content.replace(made_for, made_for.replace(b"torch 2.", b"torch 1.")))
+    assert refusal(tmp_path).startswith(f"Python: {copied} was built for torch 1.")
+
+
+def stress(tmp_path: Path, cache: str, *arguments: str) -> None:
+    text = Path(__file__).with_name("native_stress.py").read_text()
+    (ended,) = run(text, tmp_path / "rings", *arguments, FRTOP_NATIVE="1", XDG_CACHE_HOME=cache)
+    assert ended.code == 0, ended.err
+    assert kernels(ended) == "native"
+    assert ended.ring.cell(StatusCell.HOOK_ERRORS) == 0, ended.err
+    assert "frtop" not in ended.err
+
+
+@pytest.mark.parametrize("more", [(), ("--switch",)])
+def test_many_ops_at_once(tmp_path: Path, cache: str, more: tuple[str, ...]) -> None:
+    stress(tmp_path, cache, "60000", *more)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_very_many_ops_at_once(tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_runner, "DEADLINE_S", 3500.0)
+    stress(tmp_path, cache, "10000000")
