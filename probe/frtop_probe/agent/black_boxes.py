@@ -33,6 +33,7 @@ from frtop_probe.agent.snapshots import DEADLINE, SnapshotTaker
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc import daemon_thread
+from frtop_probe.proc.within import within
 from frtop_probe.ring.header import RingClosed
 from frtop_probe.ring.recording import BOX_KIND, BOX_SUFFIX, RecordingLock
 
@@ -283,8 +284,8 @@ class BlackBoxWriter:
         write = _write_of_unprepared if job.since_ns else _write
         writing = daemon_thread.run(lambda: write(path, box, unless), "frtop black box")
         try:
-            problem = await asyncio.wait_for(asyncio.shield(writing), SLOW)
-        except (asyncio.TimeoutError, TimeoutError):
+            problem = await within(SLOW, asyncio.shield(writing))
+        except TimeoutError:
             self._tracker.note(
                 f"{path.parent} has not answered for {SLOW:.0f} s: the black box of "
                 f"{job.job.name} waits for it; check that its file system is available"

@@ -22,6 +22,7 @@ from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.proc import processes
 from frtop_probe.proc.kernel_files import printable
+from frtop_probe.proc.within import within
 from frtop_probe.ring import beside
 from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import State, StatusCell
@@ -139,9 +140,9 @@ async def query(rank: RingRank, request: dict[str, Any]) -> tuple[dict[str, Any]
     connection = _connect_to(rank)
     try:
         exchange = _exchange(connection, json.dumps(request).encode() + b"\n")
-        header, found = await asyncio.wait_for(exchange, DEADLINE_S)
+        header, found = await within(DEADLINE_S, exchange)
         reply = json.loads(header)
-    except (asyncio.TimeoutError, TimeoutError):
+    except TimeoutError:
         raise _why_no_reply(rank) from None
     except (ValueError, RecursionError, OverflowError):
         raise _malformed_reply(rank) from None

@@ -25,6 +25,7 @@ from frtop_probe.agent.request_handler import RequestHandler
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.trace_requests import TraceRequests
 from frtop_probe.agent.unprepared.watch import UnpreparedWatch
+from frtop_probe.proc.within import within
 
 TICK: Final = 0.5
 REQUEST_GAP: Final = 8.0
@@ -95,8 +96,8 @@ class AgentService:
                 if serving.done():
                     serving.result()  # raises: a new agent is better than one that does not answer
                 rest = max(0.02, TICK - (time.monotonic() - begin))
-                with suppress(asyncio.TimeoutError, TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(self._leaving), rest)
+                with suppress(TimeoutError):
+                    await within(rest, asyncio.shield(self._leaving))
             self._tick()  # sends the last exit infos
             if self._boxes is not None:
                 await self._boxes.finish(self._tick, time.monotonic() + BOXES_TIMEOUT)

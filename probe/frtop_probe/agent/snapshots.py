@@ -13,6 +13,7 @@ from frtop_probe import wire
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.proc import processes
 from frtop_probe.proc.connections import ConnectionTables
+from frtop_probe.proc.within import within
 from frtop_probe.stacks import native_stacks, stacks
 from frtop_probe.stacks.source_lines import SourceLines
 
@@ -115,8 +116,8 @@ class SnapshotTaker:
 
     async def _dump(self, pid: int, end: float, groups: Mapping[int, str] | None) -> wire.StackDump:
         try:
-            await asyncio.wait_for(self._dumps.acquire(), max(0.0, end - time.monotonic()))
-        except (asyncio.TimeoutError, TimeoutError):
+            await within(max(0.0, end - time.monotonic()), self._dumps.acquire())
+        except TimeoutError:
             return _too_late(pid)
         try:
             left = end - time.monotonic()

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from frtop_probe.proc import child_process, pid_stat
 from frtop_probe.proc.memory import NotReadable, identify
+from frtop_probe.proc.within import within
 
 NO_CHILD: Final = "not readable: the program that reads did not start"
 CHILD_ENDED: Final = "not readable: the program that reads ended"
@@ -195,8 +196,8 @@ class LineChild:
     async def _wait_until_ready(self, child: _Child) -> None:
         line = b""
         try:
-            with contextlib.suppress(OSError, asyncio.TimeoutError):
-                line = await asyncio.wait_for(child.reader.readline(), _START_S)
+            with contextlib.suppress(OSError, TimeoutError):
+                line = await within(_START_S, child.reader.readline())
         finally:  # also when cancelled
             if not line.endswith(b"\n"):
                 self._leave(child)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.proc import child_process
+from frtop_probe.proc.within import within
 
 MAX_OUTPUT: Final = 16 * 1024 * 1024
 _MAX_ERRORS: Final = 65536
@@ -88,8 +89,8 @@ async def end(child: asyncio.subprocess.Process) -> None:
     if child.returncode is None:
         with suppress(ProcessLookupError):
             child.kill()
-    with suppress(asyncio.TimeoutError, TimeoutError):
-        await asyncio.wait_for(child.communicate(), _KILL_TIMEOUT)
+    with suppress(TimeoutError):
+        await within(_KILL_TIMEOUT, child.communicate())
 
 
 async def read_outputs(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:

@@ -17,6 +17,7 @@ from typing import Final
 
 from frtop_probe.proc import daemon_thread
 from frtop_probe.proc.process_root import ProcessRoot, SourceFile, read_source
+from frtop_probe.proc.within import within
 
 MAX_FILES: Final = 256
 MAX_LINE: Final = 200
@@ -46,8 +47,8 @@ class SourceLines:
         Returns after `seconds` at the latest; the thread goes on reading. Reads nothing
         when the system allows no more threads.
         """
-        with suppress(asyncio.TimeoutError, TimeoutError):
-            await asyncio.wait_for(self._read(tuple((root, file) for file in files)), seconds)
+        with suppress(TimeoutError):
+            await within(seconds, self._read(tuple((root, file) for file in files)))
 
     async def _read(self, files: tuple[_Place, ...]) -> None:
         while (wanted := self._outdated(files)) and self._reading and not self._reading.done():

@@ -6,7 +6,6 @@ job must not be slowed further.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -17,6 +16,7 @@ import msgspec
 from frtop_probe import wire
 from frtop_probe.proc import child_process, processes, ptrace_refusal, tool_process
 from frtop_probe.proc.process_root import ProcessRoot
+from frtop_probe.proc.within import within
 from frtop_probe.stacks import pyspy_output, thread_waits
 from frtop_probe.stacks.source_lines import SourceLines
 
@@ -166,8 +166,8 @@ async def dump(
     except OSError as error:
         return wire.StackDump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
     try:
-        output, errors = await asyncio.wait_for(tool_process.read_outputs(child), seconds)
-    except (asyncio.TimeoutError, TimeoutError):
+        output, errors = await within(seconds, tool_process.read_outputs(child))
+    except TimeoutError:
         return wire.StackDump(
             pid,
             error="deadline",

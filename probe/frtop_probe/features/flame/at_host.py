@@ -7,7 +7,6 @@ second, which takes some percent of a core.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ from frtop_probe import wire
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.features.flame.messages import SampleResponse, SampleStacks
 from frtop_probe.proc import processes, tool_process
+from frtop_probe.proc.within import within
 from frtop_probe.stacks import stacks
 
 MAX_SECONDS: Final = 30.0
@@ -100,8 +100,8 @@ async def _record(
         return "", wire.StackDump(pid, error="failed", help=text)
     try:
         reading = tool_process.read_outputs(child)
-        output, errors = await asyncio.wait_for(reading, seconds + _MORE_S)
-    except (asyncio.TimeoutError, TimeoutError):
+        output, errors = await within(seconds + _MORE_S, reading)
+    except TimeoutError:
         text = f"py-spy did not finish with process {pid}: the host is overloaded; try again"
         return "", wire.StackDump(pid, error="deadline", help=text)
     finally:
