@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import struct
+import time
+import zlib
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, Final
 
 import pytest
 
-from frtop_probe.recorder.native import build, library
+from frtop_probe.recorder.native import build, check, library
 from frtop_probe.recorder.native.build import BuildError
 from frtop_probe.ring.layout import Flag, StatusCell
 from frtop_probe.ring.reader import EventRow, Ring
@@ -565,6 +569,41 @@ def test_a_build_for_another_torch_is_refused(tmp_path: Path, copied: Path) -> N
     assert content.count(made_for) == 1
     copied.write_bytes(content.replace(made_for, made_for.replace(b"torch 2.", b"torch 1.")))
     assert refusal(tmp_path).startswith(f"Python: {copied} was built for torch 1.")
+
+
+@pytest.fixture(scope="module")
+def loaded(cache: str) -> ctypes.PyDLL:
+    """The kernels in this process, which records nothing."""
+    return ctypes.PyDLL(str(Path(cache) / "frtop" / "native" / library.name(torch)))
+
+
+def test_the_kernels_are_checked_in_no_time(loaded: ctypes.PyDLL) -> None:
+    took = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        assert check.difference(loaded) == ""
+        took.append(time.perf_counter() - begun)
+    assert min(took) < 0.005
+
+
+@pytest.mark.parametrize(
+    ("where", "instead", "differs"),
+    [
+        ("native.check.crc32", lambda data: zlib.crc32(data) ^ 1, "another CRC-32"),
+        ("native.check.layout.CHUNK", 128, "another layout of the ring"),
+        (
+            "native.check.layout.SLOT_BODY",
+            struct.Struct("=qQQQIIIIIBBQH"),
+            "another layout of slots",
+        ),
+        ("native.check._line", lambda _code, _at: 7, "other frames of Python"),
+    ],
+)
+def test_kernels_that_compute_something_else_are_not_used(
+    loaded: ctypes.PyDLL, monkeypatch: pytest.MonkeyPatch, where: str, instead: Any, differs: str
+) -> None:  # fmt: skip
+    monkeypatch.setattr(f"frtop_probe.recorder.{where}", instead)
+    assert check.difference(loaded) == differs
 
 
 def stress(tmp_path: Path, cache: str, *arguments: str) -> None:

@@ -41,7 +41,8 @@ def build(torch: Any, more: tuple[str, ...] = ()) -> Path:
     if not (python / "Python.h").exists():
         raise BuildError(f"no Python.h in {python}: install Python's headers (python3-dev)")
     folder = library.cache()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for one in (folder.parent, folder):  # with `parents=True` the umask would decide
+        one.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = folder / library.name(torch)
     root = Path(str(torch.__file__)).parent
     with tempfile.TemporaryDirectory(dir=folder) as temporary:

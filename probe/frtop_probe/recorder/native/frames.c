@@ -66,7 +66,9 @@ static inline int kind_of(void *code, frtop_classify classify) {
 
 #if PY_VERSION_HEX >= 0x030b0000
 
-static inline _PyInterpreterFrame *newest(PyThreadState *thread) {
+typedef _PyInterpreterFrame frame;
+
+static inline frame *newest(PyThreadState *thread) {
 #if PY_VERSION_HEX >= 0x030d0000
   return thread->current_frame;
 #else
@@ -74,37 +76,55 @@ static inline _PyInterpreterFrame *newest(PyThreadState *thread) {
 #endif
 }
 
-static inline PyCodeObject *code_of(_PyInterpreterFrame *frame) {
+static inline PyCodeObject *code_of(frame *one) {
 #if PY_VERSION_HEX >= 0x030d0000
-  return _PyFrame_GetCode(frame);
+  return _PyFrame_GetCode(one);
 #else
-  return frame->f_code;
+  return one->f_code;
 #endif
 }
 
-static inline int complete(_PyInterpreterFrame *frame) {
+static inline int complete(frame *one) {
 #if PY_VERSION_HEX >= 0x030c0000
-  return !_PyFrame_IsIncomplete(frame);
+  return !_PyFrame_IsIncomplete(one);
 #else
-  return frame->owner == FRAME_OWNED_BY_GENERATOR ||
-         frame->prev_instr >= _PyCode_CODE(frame->f_code) + frame->f_code->_co_firsttraceable;
+  return one->owner == FRAME_OWNED_BY_GENERATOR ||
+         one->prev_instr >= _PyCode_CODE(one->f_code) + one->f_code->_co_firsttraceable;
 #endif
 }
+
+static inline frame *caller_of(frame *one) { return one->previous; }
+
+static inline int instruction_of(frame *one) {
+  return _PyInterpreterFrame_LASTI(one) * (int)sizeof(_Py_CODEUNIT);
+}
+
+#else /* 3.10: frames are objects */
+
+typedef struct _frame frame;
+
+static inline frame *newest(PyThreadState *thread) { return thread->frame; }
+static inline PyCodeObject *code_of(frame *one) { return one->f_code; }
+static inline int complete(frame *one) { return one != NULL; }
+static inline frame *caller_of(frame *one) { return one->f_back; }
+static inline int instruction_of(frame *one) { return one->f_lasti * 2; }
+
+#endif
 
 int frtop_find_frame(frtop_frame *found, frtop_classify classify) {
   PyThreadState *thread = PyGILState_GetThisThreadState();
   found->waits = 0;
   if (!thread) return 0;
   int depth = 0;
-  for (_PyInterpreterFrame *frame = newest(thread); frame && depth < DEPTH; frame = frame->previous) {
-    if (!complete(frame)) continue;
-    PyCodeObject *code = code_of(frame);
+  for (frame *one = newest(thread); one && depth < DEPTH; one = caller_of(one)) {
+    if (!complete(one)) continue;
+    PyCodeObject *code = code_of(one);
     int kind = kind_of(code, classify);
     if (kind < 0) return -1;
     if (kind == FRTOP_WAITS && depth < WAITS_WITHIN) found->waits = 1;
     if (kind == FRTOP_USER) {
       found->code = code;
-      found->instruction = _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT);
+      found->instruction = instruction_of(one);
       return 1;
     }
     depth++;
@@ -112,24 +132,13 @@ int frtop_find_frame(frtop_frame *found, frtop_classify classify) {
   return 0;
 }
 
-#else /* 3.10: frames are objects */
-
-int frtop_find_frame(frtop_frame *found, frtop_classify classify) {
+int frtop_stack(void **codes, int *instructions, int most) {
   PyThreadState *thread = PyGILState_GetThisThreadState();
-  found->waits = 0;
-  if (!thread) return 0;
   int depth = 0;
-  for (struct _frame *frame = thread->frame; frame && depth < DEPTH; frame = frame->f_back, depth++) {
-    int kind = kind_of(frame->f_code, classify);
-    if (kind < 0) return -1;
-    if (kind == FRTOP_WAITS && depth < WAITS_WITHIN) found->waits = 1;
-    if (kind == FRTOP_USER) {
-      found->code = frame->f_code;
-      found->instruction = frame->f_lasti * 2;
-      return 1;
-    }
+  for (frame *one = thread ? newest(thread) : NULL; one && depth < most; one = caller_of(one)) {
+    if (!complete(one)) continue;
+    codes[depth] = code_of(one);
+    instructions[depth++] = instruction_of(one);
   }
-  return 0;
+  return depth;
 }
-
-#endif

@@ -32,6 +32,9 @@ typedef struct {
  * -1 if `classify` failed. */
 int frtop_find_frame(frtop_frame *found, frtop_classify classify);
 
+/* The frames of this thread, innermost first, for the check at the start; returns how many. */
+int frtop_stack(void **codes, int *instructions, int most);
+
 /* Forgets all code objects that were classified, and releases them. With the GIL. */
 void frtop_forget_codes(void);
 

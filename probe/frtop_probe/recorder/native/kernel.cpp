@@ -1095,6 +1095,26 @@ static void set_error() {
 /* What this was built for. */
 SHOWN const char* frtop_built_for() { return FRTOP_BUILT_FOR; }
 
+/* For the check at the start, see `check.py`. */
+SHOWN int frtop_check_stack(void** codes, int* instructions, int most) {
+  return frtop_stack(codes, instructions, most);
+}
+SHOWN u32 frtop_check_sum(const u8* data, size_t size) { return crc.of(data, size); }
+/* A slot whose fields are 1, 2, 3, ... in their order, except for its sum. */
+SHOWN void frtop_check_slot(u8* to) {
+  Slot slot{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0, 14, 15, 16, 17, 18};
+  slot.checksum = crc.of(&slot, offsetof(Slot, checksum));
+  memcpy(to, &slot, sizeof slot);
+}
+/* The numbers that `ring/layout.py` has too. */
+SHOWN size_t frtop_check_numbers(u64* to, size_t most) {
+  const u64 numbers[] = {CELLS_AT, HEAD, PENDING_LOST, LONGER_FROM, ROW_WORDS * 8, CHUNK, SIZES_HEAD,
+                         MESSAGES, REDUCE_OTHER, SYNC, P2P, UNTRACKED, LATE, DEVICE, ELSEWHERE,
+                         offsetof(Slot, later), offsetof(Slot, done), offsetof(Slot, wait)};
+  memcpy(to, numbers, std::min(sizeof numbers, most * 8));
+  return std::size(numbers);
+}
+
 /* Begins to record into a ring, in place of the one before. Its memory must stay mapped. */
 SHOWN int frtop_open(u8* ring, const u64* shape, const u8* enabled) {
   State* before = current.load();

@@ -13,6 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from frtop_probe.recorder.native import check
+
 SOURCES: Final = ("kernel.cpp", "frames.c", "frames.h")
 _MEASURED: Final = 1024
 _u64, _u32, _object = ctypes.c_uint64, ctypes.c_uint32, ctypes.py_object
@@ -56,11 +58,14 @@ def _check(path: Path) -> None:
             found = one.stat()
             if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
                 raise NotUsableError(f"others may write {one}")
-        for one in path.parent.resolve().parents:
+        for one in path.parent.parents:
             found = one.stat()
-            trusted = found.st_uid in (0, os.getuid())
-            open_to_all = stat.S_IMODE(found.st_mode) & 0o022 and not found.st_mode & stat.S_ISVTX
-            if not trusted or open_to_all:
+            writers = stat.S_IMODE(found.st_mode) & 0o022
+            if found.st_uid == found.st_gid == os.getuid():
+                writers &= 0o002  # a group of this user alone, as many distributions make it
+            if found.st_mode & stat.S_ISVTX:
+                writers = 0  # nobody can rename what is another's
+            if found.st_uid not in (0, os.getuid()) or writers:
                 raise NotUsableError(f"others may replace {one}")
     except OSError as error:
         raise NotUsableError("none was built for this torch") from error
@@ -74,7 +79,7 @@ class Library:
     """
 
     def __init__(self, torch: Any) -> None:
-        path = cache() / name(torch)
+        path = cache().resolve() / name(torch)
         _check(path)
         try:
             self._c = c = ctypes.PyDLL(str(path))
@@ -84,6 +89,8 @@ class Library:
             raise NotUsableError(str(error)) from error
         if made_for != built_for(torch):
             raise NotUsableError(f"{path} was built for {made_for}")
+        if differs := check.difference(c):
+            raise NotUsableError(f"{path} has {differs}")
         for function, result, arguments in (
             ("open", ctypes.c_int, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)),
             ("install", ctypes.c_int, (_object, _object)),
