@@ -119,12 +119,10 @@ class _Tree:
                 others[one.root, one.path] = None
                 path = ".".join(filter(None, (one.root, one.path)))
                 self.modules.setdefault(path, one)
-        for path in self.ops:
-            others["" if path == NO_MODULE else path.partition(".")[0], path.partition(".")[2]] = (
-                None
-            )
-        for module, _ in found.host.self_ns:
-            others["" if not module else module.partition(".")[0], module.partition(".")[2]] = None
+        with_ops = ("" if path == NO_MODULE else path for path in self.ops)
+        for module in (*with_ops, *(module for module, _ in found.host.self_ns)):
+            top, _, rest = module.partition(".")
+            others[top, rest] = None
         self.roots = module_roots(found.rows, others)
         self.took: defaultdict[str, dict[tuple[str, str], CollectiveTime]] = defaultdict(dict)
         for (issuer, kind), took in found.took.items():
