@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from textual import events
 from textual.widgets import Input
 
@@ -28,6 +29,13 @@ async def test_a_filter_is_corrected_in_one_burst() -> None:
         await app.sees("filter !late")
         burst(app, "/" + "\b" * 5 + "host:node4")
         await app.sees("ranks 8 of 64, filter host:node4")
+
+
+async def test_keys_stay_in_order_on_a_slow_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frtop_tui.screens.keyboard.GONE_S", 0.0001)  # each key takes longer
+    async with driven(scenes.hung()) as app:
+        burst(app, "/host:node4 late")
+        await app.sees("ranks 1 of 64, filter host:node4 late")
 
 
 async def test_a_filter_is_typed_ahead_of_the_screen_it_opens() -> None:

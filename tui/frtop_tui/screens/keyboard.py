@@ -7,6 +7,7 @@ instead of the filter. Here a key waits until the one before it is handled.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Final
 
@@ -14,11 +15,14 @@ from textual import events
 from textual.app import App
 from textual.message import Message
 from textual.timer import Timer
+from textual.widget import Widget
 
 ROUNDS: Final = 4
 """Trips from the focused widget to the app: key, action, message to the app, new focus."""
-LONGEST_S: Final = 0.5
-"""A key counts as handled after this time, even when its widget is gone."""
+GONE_S: Final = 0.5
+"""A key whose widget is gone counts as handled after this time."""
+LONGEST_S: Final = 10.0
+"""Any key does after this time; on a busy host the widget may only be late."""
 IMMEDIATE: Final = ("ctrl+c",)
 
 
@@ -38,6 +42,8 @@ class OrderedKeys(App[None], inherit_bindings=False):
         self._typed: deque[events.InputEvent | events.Paste] = deque()
         self._serial = 0
         self._busy: Timer | None = None
+        self._asked: Widget | None = None
+        self._since = 0.0
 
     async def on_event(self, event: events.Event) -> None:
         fresh = isinstance(event, events.Key | events.Paste) and not event.is_forwarded
@@ -50,12 +56,21 @@ class OrderedKeys(App[None], inherit_bindings=False):
 
     async def _handle(self, event: events.Event) -> None:
         self._serial += 1
-        self._busy = self.set_timer(LONGEST_S, self._next_key)
+        self._since = time.monotonic()
+        self._busy = self.set_timer(GONE_S, self._late)
         await super().on_event(event)
         self._send_after(KeyHandled(self._serial, ROUNDS))
 
     def _send_after(self, message: KeyHandled) -> None:
-        (self.focused or self.screen).post_message(message)
+        self._asked = self.focused or self.screen
+        self._asked.post_message(message)
+
+    async def _late(self) -> None:
+        asked = self._asked
+        if asked is not None and asked.is_attached and time.monotonic() < self._since + LONGEST_S:
+            self._busy = self.set_timer(GONE_S, self._late)
+        else:
+            await self._next_key()
 
     async def on_key_handled(self, message: KeyHandled) -> None:
         if message.serial != self._serial or self._busy is None:
