@@ -7,7 +7,7 @@ TORCH  ?= 2.15.0
 PYTEST := $(BIN)/pytest -n $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 ))) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-long check drop zoo bench gpu-kit docs test-torch torch-suite clean
+.PHONY: help venv demo test test-long test-native test-sanitized check drop zoo bench gpu-kit docs test-torch torch-suite clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -28,6 +28,14 @@ test: venv  ## all tests, several files at a time
 
 test-long: venv  ## the tests that take long, of kinds of which others run always
 	$(PYTEST) -m long
+
+test-native: venv  ## the recorder's tests on the native kernels, which it builds
+	$(BIN)/python -m frtop_probe.recorder.native.build
+	FRTOP_NATIVE=1 $(PYTEST) tests/recorder tests/ring tests/features
+
+# Sanitizers find what no test sees. Another cache, because the name of a build has no options.
+test-sanitized: venv  ## a stress of the native kernels under two sanitizers: make test-sanitized COUNT=100000
+	for one in address thread; do tests/recorder/sanitized.sh $$one $(BIN)/python $(or $(COUNT),20000) || exit 1; done
 
 check: venv  ## formatting, lint, types, layering
 	$(BIN)/ruff format --check .

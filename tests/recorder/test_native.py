@@ -105,6 +105,14 @@ CASES: Final = {
         dist.destroy_process_group(both)
         again = dist.new_group([0, 1])
         dist.broadcast(t(4), 0, group=again)""",
+    "undescribed": """
+        group = dist.new_group([0, 1])
+        ranks = dist.distributed_c10d._world.pg_group_ranks
+        members, known = ranks.pop(group), recorder().groups.known[id(group)]
+        known.described = False
+        dist.all_reduce(t(4), group=group)
+        ranks[group] = members
+        dist.all_reduce(t(4), group=group); dist.broadcast(t(4), 0, group=group)""",
     "asynchronous": """
         works = [dist.all_reduce(t(4), async_op=True) for _ in range(5)]
         for work in works: work.wait()""",

@@ -95,9 +95,9 @@ class _Misses:
         self.device_handles, self.sites_on = core.pending.device_handles, sites.state
 
         def group(script: Any) -> int:
-            """The number of a group, 0 while torch does not know its members."""
+            """The number of a group, negative while torch does not know its members."""
             known = core.groups.adopt(parts.unbox_group(script))
-            return known.id if known.described else 0
+            return known.id if known.described else -known.id
 
         def form(index: int, args: tuple[Any, ...]) -> int:
             return forms[index](args)

@@ -636,6 +636,7 @@ inline void keep(Known* table, u64 hash, u32 form, u64 position) {
   Known& one = table[hash >> 52];
   u32 version = one.version.load();
   if (version & 1 || !one.version.compare_exchange_strong(version, version + 1)) return;
+  std::atomic_thread_fence(std::memory_order_release);  // nothing is seen before the odd version
   one.hash.store(hash, std::memory_order_relaxed);
   one.form.store(form, std::memory_order_relaxed);
   one.position.store(position, std::memory_order_relaxed);
@@ -700,7 +701,8 @@ Group* find_group(State* state, const IValue& given) {
   }
   py::gil_scoped_acquire gil;
   auto id = call(misses.group, py::make_tuple(torch::jit::toPyObject(given))).cast<i64>();
-  return id > 0 ? add_group(state, key, u32(id)) : nullptr;
+  if (id < 0) return group_with(state, u32(-id));  // asked again at its next op
+  return id ? add_group(state, key, u32(id)) : nullptr;
 }
 
 int classify(void* code) {
@@ -737,6 +739,7 @@ u32 find_site(State* state, bool& waits) {
   }
   version = one.version.load();
   if (number && !(version & 1) && one.version.compare_exchange_strong(version, version + 1)) {
+    std::atomic_thread_fence(std::memory_order_release);
     one.code.store(code, std::memory_order_relaxed);
     one.place.store(place, std::memory_order_relaxed);
     one.number.store(number, std::memory_order_relaxed);
