@@ -45,11 +45,15 @@ def default_path(
 
 def default_name(frame: Frame, wall_ns: int, suffix: str = ".cap", *, day: bool = False) -> str:
     """`frtop-<job>-<HHMM><suffix>`; with `day`, it contains the date, and the time is exact."""
-    title = job_title(frame.job).rpartition("/")[2] if frame.job is not None else "job"
-    name = _STRANGE.sub("-", title).strip("-.")[:MAX_NAME] or "job"
     form = "%Y%m%d-%H%M%S" if day else "%H%M"
     clock = time.strftime(form, time.localtime(wall_ns / 1e9))
-    return f"frtop-{name}-{clock}{suffix}"
+    return f"frtop-{name_of_job(frame)}-{clock}{suffix}"
+
+
+def name_of_job(frame: Frame) -> str:
+    """The job's name as part of a path: it comes from another machine, and chooses no folder."""
+    title = job_title(frame.job).rpartition("/")[2] if frame.job is not None else ""
+    return _STRANGE.sub("-", title).strip("-.")[:MAX_NAME] or "job"
 
 
 def unused_path(path: Path) -> Path:

@@ -289,12 +289,15 @@ def _progress_rows(
             yield from (clip(plain(text), width) for text in table)
     yield ()
     if progress.state != "withdrawn":  # a withdrawn order is over in all ranks
-        yield from (_rank_row(rank, width) for rank in progress.ranks)
+        hosts = max((len(rank.host) for rank in progress.ranks), default=0)
+        yield from (_rank_row(rank, hosts, width) for rank in progress.ranks)
 
 
-def _rank_row(rank: RankProfile, width: int) -> Line:
+def _rank_row(rank: RankProfile, hosts: int, width: int) -> Line:
     tone = _TONES.get(rank.stage, "")
-    return clip(((f"rank {rank.rank:<5} {rank.host:<12} ", ""), (rank_text(rank), tone)), width)
+    return clip(
+        ((f"rank {rank.rank:<5} {rank.host:<{hosts}}  ", ""), (rank_text(rank), tone)), width
+    )
 
 
 def _wrapped(line: Line, width: int) -> Sequence[Line]:

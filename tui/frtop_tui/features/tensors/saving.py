@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -13,8 +12,7 @@ from textual.binding import Binding, BindingType
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.tensors.comparison import find_op
-from frtop_tui.files.output_path import unused_path
-from frtop_tui.job.naming import job_title
+from frtop_tui.files.output_path import name_of_job, unused_path
 from frtop_tui.job.units import byte_size
 from frtop_tui.text.rank_words import op_kind, op_number
 from frtop_tui.widgets.file_status import file_lines
@@ -29,12 +27,11 @@ def readable_bytes(op: wire.OpTensors) -> int:
 
 def tensor_path(frame: Frame, rank: JudgedRank, sequence: int, folder: Path) -> Path:
     """`frtop-JOB-rankN-opNUMBER.safetensors`, with `-2` and so on where the file exists."""
-    title = job_title(frame.job) if frame.job is not None else "job"
-    # The job's name comes from another machine: it must not choose the folder.
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", title.rpartition("/")[2]).strip("-.")[:40] or "job"
     op = find_op(rank, sequence)
     number = op.number if op is not None and op.number else sequence
-    return unused_path(folder / f"frtop-{safe}-rank{rank.rank}-op{number}.safetensors")
+    return unused_path(
+        folder / f"frtop-{name_of_job(frame)}-rank{rank.rank}-op{number}.safetensors"
+    )
 
 
 def save_question(rank: JudgedRank, op: wire.OpTensors, path: Path) -> str:
