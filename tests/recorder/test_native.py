@@ -623,9 +623,9 @@ def stress(tmp_path: Path, cache: str, *arguments: str) -> None:
     assert "frtop" not in ended.err
 
 
-@pytest.mark.parametrize("more", [(), ("--switch",)])
-def test_many_ops_at_once(tmp_path: Path, cache: str, more: tuple[str, ...]) -> None:
-    stress(tmp_path, cache, "60000", *more)
+@pytest.mark.parametrize("arguments", [("60000",), ("20000", "--switch")])
+def test_many_ops_at_once(tmp_path: Path, cache: str, arguments: tuple[str, ...]) -> None:
+    stress(tmp_path, cache, *arguments)
 
 
 @pytest.mark.long

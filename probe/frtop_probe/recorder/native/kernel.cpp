@@ -1,13 +1,15 @@
 /* The recorder's kernels in C++: what `recorder/ops/hook.py` does, for ops on CPU tensors.
  *
  * They write the same ring (`ring/layout.py`). All that is needed once is Python's: descriptions of
- * groups, forms, lines (`misses.py`); here are only tables of their numbers. Ops on devices go to
+ * groups, forms, lines (`hook.py`); here are only tables of their numbers. Ops on devices go to
  * the Python kernel as a whole.
  *
- * Rules. No lock is held while the GIL is taken or Python is called. An exception of ours ends the
- * recording, never the op; an exception of the program passes. A forked child gets a new `State`, so
- * no lock is inherited. Nothing here is ever freed or unloaded: threads of a backend may still call
- * back while the interpreter ends.
+ * Rules. No lock is held while the GIL is taken, Python or a handle is called, or a handle or a tensor
+ * is freed: each may run the program's code, or wait for it. An exception of ours ends the recording,
+ * never the op; an exception of the program passes, and so does the end of a thread (`pthread_exit`),
+ * which glibc makes an exception that must not be caught. A forked child gets a new `State`, so no
+ * lock is inherited. Nothing here is ever freed or unloaded: threads of a backend may still call back
+ * while the interpreter ends.
  */
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <cxxabi.h>
@@ -237,7 +239,7 @@ struct Waiting {
 };
 thread_local Waiting waiting_for{};  // this thread's last op whose call waits and shows no end
 
-/* The Python side: `misses.py` says what each does. Lists and dicts are only asked for their size,
+/* The Python side: `hook.py` says what each does. Lists and dicts are only asked for their size,
  * which is one word, so that an op needs no GIL to learn that nobody wants more of it. */
 struct Misses {
   PyObject *group, *form, *classify, *site, *issuer, *watch, *handed, *at_op, *device;
@@ -817,7 +819,7 @@ struct Kernel final : c10::OperatorKernel {
         call(misses.at_op, py::tuple());
       }
       sequence = write(state, args, seen, group, sync, channel, watched, now);
-    } catch (const py::error_already_set&) {  // of the program: `misses.py` keeps ours
+    } catch (const py::error_already_set&) {  // of the program: `hook.py` keeps ours
       {
         py::gil_scoped_acquire gil;
         watched = py::object();
