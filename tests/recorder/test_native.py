@@ -480,6 +480,58 @@ def test_pending_ops_outlive_the_history(tmp_path: Path, cache: str) -> None:
         assert ended.out.splitlines()[0] == "True"
 
 
+def test_a_tensor_of_an_op_that_was_waited_for_is_freed_with_its_handle(
+    tmp_path: Path, cache: str
+) -> None:
+    program = """
+        import weakref
+        dist.init_process_group("gloo")
+        recorder().pending.reap = lambda: None  # so that no heartbeat helps
+        time.sleep(0.6)
+        def left(issue):
+            tensor = t(4)
+            reference, work = weakref.ref(tensor), issue(tensor)
+            work.wait()
+            del tensor, work
+            return reference() is not None
+        move = dist.isend if rank == 0 else dist.irecv
+        print(*[left(lambda one: move(one, peer)) for _ in range(5)])
+        print(*[left(lambda one: dist.reduce_scatter_tensor(one, t(8), async_op=True))
+                for _ in range(5)])
+        first, second = t(4), t(4)
+        dist.all_reduce(first); dist.broadcast(second, 0)
+        torch.utils.swap_tensors(first, second)  # refuses tensors that are weakly referenced
+        dist.barrier()
+    """
+    for ended in run_native(program, tmp_path / "rings", cache, ranks=2):
+        assert ended.out.split() == ["False"] * 10
+
+
+def test_an_op_ends_once(tmp_path: Path, cache: str) -> None:
+    program = """
+        dist.init_process_group("gloo")
+        kept = [dist.irecv(t(1), peer, tag=9) for _ in range(2)]
+        alone = [dist.new_group([one]) for one in range(2)][rank]
+        first = dist.irecv(t(2), peer, tag=7)
+        head = recorder().ring.cells[StatusCell.HEAD]
+        for _ in range(recorder().ring.shape.slots // 2 + 2000):
+            dist.all_reduce(t(2), group=alone)
+        recorder().pending.overflow.spill()
+        dist.send(t(2), peer, tag=7) if rank == 0 else first.wait()
+        first.wait() if rank == 0 else dist.send(t(2), peer, tag=7)
+        ring, words = recorder().ring, recorder().ring.words
+        at = ring.slot_at(head) // 8
+        before = list(words[at : at + 11])
+        for _ in range(20):
+            recorder().pending.reap()
+        assert list(words[at : at + 11]) == before, (list(words[at : at + 11]), before)
+        print(before[0] == head, before[9] > 0)
+        dist.barrier()
+    """
+    for ended in run_native(program, tmp_path / "rings", cache, ranks=2):
+        assert ended.out.split() == ["True", "True"]
+
+
 def test_recorders_stop_and_resume_while_threads_issue(tmp_path: Path, cache: str) -> None:
     program = """
         from torch.testing._internal.distributed.fake_pg import FakeStore

@@ -150,7 +150,7 @@ struct Group {
 constexpr u32 LOST = 0xffffffff;
 /* Tables by hash take its upper bits: the lowest of a hash of sizes is always set. */
 constexpr size_t GROUPS = 4096, CHANNELS = 4096, KNOWN = 4096, SITES = 8192, MEASURED = 1024;
-constexpr size_t WORKS = 8192, REFS = 4096, MOST_TESTED = 4096, MOST_REFS = 1024;
+constexpr size_t HANDLE_PLACES = 4, WORKS = 8192, REFS = 4096, MOST_TESTED = 4096, MOST_REFS = 1024;
 
 static_assert(KNOWN == 1 << 12 && GROUPS == 1 << 12 && SITES == 1 << 13 && WORKS == 1 << 13);
 
@@ -168,9 +168,9 @@ struct GroupPlace {
   std::atomic<const void*> key{nullptr};  // torch's object; null once it is gone
   std::atomic<Group*> group{nullptr};     // null: never used, and a search ends here
 };
-struct Handle {  // which op a handle belongs to; another op's handle may take its place
+struct Handle {  // which op a handle belongs to; an op that has ended gives its place to another
   Spin lock;
-  const void* work = nullptr;
+  std::atomic<const void*> work{nullptr};
   u64 sequence = 0;
 };
 struct Tested {  // a handle that has to be asked whether its op is complete
@@ -442,20 +442,39 @@ void forget_handle(State* state, u64 sequence) {
   state->tested_count.store(u32(state->tested.size()));
 }
 
-/* Which op a handle belongs to; 0: none. The handle is alive, so its address is its own. */
-inline Handle& handle_place(State* state, const void* work) {
-  return state->handles[(u64(work) >> 4) * 0x9E3779B97F4A7C15ULL >> 51];
+/* A handle may be in any of a few places; see `find_handle`. */
+inline Handle& handle_place(State* state, const void* work, size_t n) {
+  return state->handles[(((u64(work) >> 4) * 0x9E3779B97F4A7C15ULL >> 51) + n) % WORKS];
 }
 inline void note_handle(State* state, const void* work, u64 sequence) {
-  Handle& handle = handle_place(state, work);
-  Locked lock(handle.lock);
-  handle.work = work;
-  handle.sequence = sequence;
+  for (size_t n = 0; n <= HANDLE_PLACES; n++) {
+    Handle& handle = handle_place(state, work, n % HANDLE_PLACES);  // where all are open: the first
+    Locked lock(handle.lock);
+    if (n < HANDLE_PLACES && handle.work.load() != work && handle.work.load() && is_open(state, handle.sequence))
+      continue;
+    handle.work.store(work);
+    handle.sequence = sequence;
+    return;
+  }
 }
+inline void drop_handle(State* state, const void* work) {
+  for (size_t n = 0; n < HANDLE_PLACES; n++) {
+    Handle& handle = handle_place(state, work, n);
+    Locked lock(handle.lock);
+    if (handle.work.load() == work) handle.work.store(nullptr);
+  }
+}
+/* Which op a handle belongs to; 0: none. The handle is alive, so its address is its own; an earlier
+ * one may have had it, for an op with a lower number. */
 inline u64 find_handle(State* state, const void* work) {
-  Handle& handle = handle_place(state, work);
-  Locked lock(handle.lock);
-  return handle.work == work ? handle.sequence : 0;
+  u64 sequence = 0;
+  for (size_t n = 0; n < HANDLE_PLACES; n++) {
+    Handle& handle = handle_place(state, work, n);
+    if (handle.work.load(std::memory_order_relaxed) != work) continue;
+    Locked lock(handle.lock);
+    if (handle.work.load() == work) sequence = std::max(sequence, handle.sequence);
+  }
+  return sequence;
 }
 
 void follow(State* state, Group* group, u64 bit, u64 sequence, bool sync,
@@ -1001,7 +1020,7 @@ struct Kernel final : c10::OperatorKernel {
     }
     torch::jit::drop(*stack, op.arguments);
     for (IValue& one : results) stack->push_back(std::move(one));
-    if (auto work = returned(stack)) note_handle(state, work.get(), 0);  // not an earlier op's
+    if (auto work = returned(stack)) drop_handle(state, work.get());  // not an earlier op's
   }
 
   std::vector<c10::TypePtr> schema_returns;
