@@ -44,6 +44,7 @@ LAST: Final = """
     dist.barrier()
     recorder().reduce_ops.decode()
     store = dist.distributed_c10d._get_default_store()
+    sys.stdout.flush()
     store.set(f"done {rank}", "")
     if rank == 0:
         store.wait(["done 1"])  # it has the store, and ends last
@@ -501,9 +502,8 @@ def test_a_tensor_of_an_op_that_was_waited_for_is_freed_with_its_handle(
         first, second = t(4), t(4)
         dist.all_reduce(first); dist.broadcast(second, 0)
         torch.utils.swap_tensors(first, second)  # refuses tensors that are weakly referenced
-        dist.barrier()
     """
-    for ended in run_native(program, tmp_path / "rings", cache, ranks=2):
+    for ended in run_native(dedent(program) + dedent(LAST), tmp_path / "rings", cache, ranks=2):
         assert ended.out.split() == ["False"] * 10
 
 
@@ -526,9 +526,8 @@ def test_an_op_ends_once(tmp_path: Path, cache: str) -> None:
             recorder().pending.reap()
         assert list(words[at : at + 11]) == before, (list(words[at : at + 11]), before)
         print(before[0] == head, before[9] > 0)
-        dist.barrier()
     """
-    for ended in run_native(program, tmp_path / "rings", cache, ranks=2):
+    for ended in run_native(dedent(program) + dedent(LAST), tmp_path / "rings", cache, ranks=2):
         assert ended.out.split() == ["True", "True"]
 
 
