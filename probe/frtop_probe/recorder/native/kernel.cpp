@@ -300,6 +300,7 @@ void end_row(State* state, u64 sequence) {
 
 /* Writes the end of an op: `done` is negative if it failed. */
 void end(State* state, u64 sequence, i64 done, u8 flags, bool exact) {
+  drop_refs(state, sequence);  // first: whoever sees the end may want the tensors without references
   Slot* slot = state->slot(sequence);
   if (is_pending(slot, sequence)) {
     if (flags) __atomic_fetch_or(&slot->later, flags, __ATOMIC_RELAXED);
@@ -310,7 +311,6 @@ void end(State* state, u64 sequence, i64 done, u8 flags, bool exact) {
       state->measured[sequence % MEASURED].store(wait << 17 | u64(exact) << 16 | site, std::memory_order_relaxed);
   }
   end_row(state, sequence);
-  drop_refs(state, sequence);
 }
 
 void untrack(State* state, u64 sequence, i64 ended) {
