@@ -24,6 +24,8 @@ from bench import gloo_job
 ROUNDS: Final = 3
 BLOCKS: Final = 16
 CALLS: Final = 700
+CALLS_OF_MANY: Final = 150
+"""Of ops among a thousand ranks, which take a millisecond."""
 COLD_CALLS: Final = 150
 COLD_BYTES: Final = 4 << 20
 """A tensor of this size is changed before each op of a cold block, as a training step would."""
@@ -97,9 +99,10 @@ def measure(what: str, world: int) -> Blocks:
         for block in range(BLOCKS):
             switch.set(bool(block % 2))
             blocks = found["recorded" if block % 2 else "bare"]
-            blocks.setdefault(name, []).append(_block(op))
+            calls = CALLS if world < WORLDS[-1] else CALLS_OF_MANY
+            blocks.setdefault(name, []).append(_block(op, calls))
             if world == WORLDS[0]:
-                cold = _block(op, lambda: spoiler.add_(1.0))
+                cold = _block(op, COLD_CALLS, lambda: spoiler.add_(1.0))
                 blocks.setdefault(f"cold: {name}", []).append(cold)
     return found
 
@@ -174,13 +177,15 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _block(op: Callable[[], object], before: Callable[[], object] | None = None) -> list[float]:
+def _block(
+    op: Callable[[], object], calls: int, before: Callable[[], object] | None = None
+) -> list[float]:
     """Times an op many times, each time after `before`, which is not timed."""
     clock = time.perf_counter_ns
-    for _ in range(100):
+    for _ in range(calls // 7):
         op()
     samples = []
-    for _ in range(COLD_CALLS if before else CALLS):
+    for _ in range(calls):
         if before:
             before()
         begin = clock()

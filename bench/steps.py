@@ -3,6 +3,9 @@
 First, the same steps run twice from the same start, without and with the recorder: losses and
 parameters must be equal bit by bit. Then pairs of blocks run without and with it inside one
 process, because two runs differ by more than a percent anyway. All ranks switch at the same step.
+
+Native kernels cost next to nothing while they are switched off. So with them single steps are
+compared as well, recorded and not in turn: many more pairs in the same time, and closer neighbours.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ MAX_PAIRS: Final = 200
 MEASURE_S: Final = 25.0
 STEPS: Final = 4
 """Steps of a block."""
+PAIRS_IN_TURN: Final = 10
+"""Two pairs each, between looks at the clock."""
 EQUAL_STEPS: Final = 5
 WARM_STEPS: Final = 2
 """Steps after each switch: the kernels are new, and the ranks come together again."""
@@ -33,10 +38,11 @@ BUDGET_PERCENT: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a rank saw: median step of each block in ms, with and without; ops of a step."""
+    """What a rank saw, in ms, with and without: median steps of blocks; single steps in turn."""
 
     wall: tuple[list[float], list[float]]
     cpu: tuple[list[float], list[float]]
+    turns: tuple[list[float], list[float]]
     ops: float
     equal: bool
 
@@ -57,6 +63,8 @@ def main() -> None:
         ops = ranks[0].ops
         print(f"{kind:<16}{kernel:<8}{ops:>4.0f} wall {row(*ranks[0].wall, ops)}  {equal}")
         print(f"{'':<29}cpu  {row(*ranks[0].cpu, ops)}", flush=True)
+        if ranks[0].turns[0]:
+            print(f"{'':<16}{'in turn':<13}wall {row(*ranks[0].turns, ops)}", flush=True)
 
 
 def row(on_ms: list[float], off_ms: list[float], ops: float) -> str:
@@ -109,11 +117,34 @@ def measure(kind: str) -> Measured:
         if late:
             break
     switch.set(True)
+    turns = _in_turn(switch, step) if switch.is_native else ([], [])
     dist.destroy_process_group()
     wall, cpu = (
         tuple([block[clock] for block in blocks[on]] for on in (True, False)) for clock in (0, 1)
     )
-    return Measured(wall, cpu, statistics.median(ops), equal)  # type: ignore[arg-type]
+    return Measured(wall, cpu, turns, statistics.median(ops), equal)  # type: ignore[arg-type]
+
+
+def _in_turn(switch: Any, step: Any) -> tuple[list[float], list[float]]:
+    """Returns times of neighbouring steps, recorded and not; either is first in half of them."""
+    import torch  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415
+
+    took: dict[bool, list[float]] = {True: [], False: []}
+    end = time.monotonic() + MEASURE_S
+    late = torch.tensor(0.0)
+    while not late:
+        for _ in range(PAIRS_IN_TURN):
+            for first in (True, False):
+                for on in (first, not first):
+                    switch.enable(on)
+                    began = time.perf_counter()
+                    step()
+                    took[on].append(1000 * (time.perf_counter() - began))
+        late.fill_(float(time.monotonic() > end))
+        dist.all_reduce(late)
+    switch.enable(True)
+    return took[True], took[False]
 
 
 def _trained(switch: Any, make: Any, here: Any, *, on: bool) -> str:
