@@ -92,6 +92,11 @@ PROGRAM = """
         time.sleep(0.05)
     print("buffer_alive", buffer() is not None)
     dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.wait(["done"])  # otherwise rank 1 may still be in the barrier
+    else:
+        store.set("done", "")
     import os
     os._exit(0)  # with the receive still pending, as a killed rank would leave it
 """

@@ -85,6 +85,11 @@ PROGRAM = """
         threading.Thread(target=dist.irecv(t, 1, tag=9).wait, daemon=True).start()
     time.sleep(0.3)
     dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.wait(["done"])  # otherwise rank 1 may still be in the barrier
+    else:
+        store.set("done", "")
     os._exit(0)
 """
 KINDS = ["all_reduce"] * 3 + ["broadcast", "reduce_scatter_tensor", "p2p", "all_gather_into_tensor",
