@@ -36,12 +36,16 @@ LONG = {"compute", "exception", "exit", "file", "gil", "mismatch", "sleep", "sta
 
 
 def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
-    """Returns the first frame whose first verdict is confirmed."""
+    """Returns the first frame whose first verdict is confirmed and blames a rank.
+
+    While only two of four ranks have arrived at a mismatch, it is confirmed, but either may be right.
+    """
 
     def confirmed() -> Frame | None:
         frame = source.frame()
-        is_confirmed = frame.verdicts and frame.verdicts[0].confidence == "confirmed"
-        return frame if is_confirmed else None
+        first = frame.verdicts[0] if frame.verdicts else None
+        blames = first is not None and first.confidence == "confirmed" and first.culprits
+        return frame if blames else None
 
     def failure() -> str:
         frame = source.frame()

@@ -90,7 +90,7 @@ def test_a_watch_ends_with_ctrl_c_with_another_operators_or_with_the_job(
         lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.ring"))) == 3, "rings"
     )
     nothing = frtop("numbers", "--stop")
-    assert (nothing.returncode, "there is nothing to stop" in nothing.stdout) == (0, True)
+    assert (nothing.returncode, "nothing to stop" in nothing.stdout) == (0, True)
 
     first = sampling()
     second = start("numbers", "--ops", "100000", "--yes")
