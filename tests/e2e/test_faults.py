@@ -38,7 +38,7 @@ LONG = {"compute", "exception", "exit", "file", "gil", "mismatch", "sleep", "sta
 def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
     """Returns the first frame whose first verdict is confirmed and blames a rank.
 
-    While only two of four ranks have arrived at a mismatch, it is confirmed, but either may be right.
+    A mismatch of which only two of four ranks have arrived is confirmed, but either may be right.
     """
 
     def confirmed() -> Frame | None:
