@@ -270,6 +270,18 @@ async def test_at_the_end_of_a_pipe_ranks_whose_rings_are_elsewhere_are_followed
     assert note.startswith("2 ranks of user ann: not looked at; ")
 
 
+async def test_ranks_with_rings_in_another_folder_are_named_with_the_way_to_them(
+    watch: Watch, sleepers: Sleepers
+) -> None:
+    ranks = [prepared(pid, ring_folder="/dev/shm/site's") for pid in sleepers(2)]
+    watch.reads.discovery = Discovery((job(*ranks),))
+    watch.asked = None
+    way = """FRTOP_DIR='/dev/shm/site'"'"'s' frtop"""
+    expected = f"2 ranks of train.py: rings in /dev/shm/site's; {way}"
+    await wait_for_async(functools.partial(_has_notes, watch, (expected,)), "the note")
+    assert not watch.tracker.ranks
+
+
 async def test_a_young_rank_may_still_make_its_ring(watch: Watch, sleepers: Sleepers) -> None:
     pid, plain = sleepers(2)
     watch.find(prepared(pid), plain)

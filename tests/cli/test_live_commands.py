@@ -264,6 +264,9 @@ def test_progress_names_a_host_that_is_being_reached() -> None:
     (f"2 ranks of user ann{wire.OF_OTHERS}; ann can admit you",
      "job of this user was found on node0; 2 ranks of user ann: not looked at",
      "ann can admit you"),
+    (f"4 ranks of train.py{wire.RINGS_ELSEWHERE}/dev/shm/site; FRTOP_DIR=/dev/shm/site frtop",
+     "job of this user was found on node0; 4 ranks of train.py: rings in /dev/shm/site",
+     "FRTOP_DIR=/dev/shm/site frtop"),
     (SCAN_TOOK_TOO_LONG,
      "on node0, and not every process was searched: no search for jobs: it took longer than 2 s",
      "try again"),
@@ -271,7 +274,7 @@ def test_progress_names_a_host_that_is_being_reached() -> None:
      "on node0, and not every process was searched: no search for jobs: it failed: KeyError('odd')",
      "try again"),
 ])  # fmt: skip
-def test_where_only_others_have_ranks_the_error_says_whom_to_ask(
+def test_where_another_agent_has_the_ranks_the_error_says_how_to_see_them(
     note: str, says: str, step: str
 ) -> None:
     host = HostView("node0", "reporting", notes=(note,))

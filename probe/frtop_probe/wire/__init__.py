@@ -121,6 +121,7 @@ from frtop_probe.wire.updates import (
     OF_OTHERS,
     OF_RECORDER,
     OTHERS_ENDED,
+    RINGS_ELSEWHERE,
     RankUpdate,
     Update,
 )

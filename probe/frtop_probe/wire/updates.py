@@ -21,6 +21,8 @@ from frtop_probe.wire.values import Int
 
 OF_OTHERS: Final = ": not looked at"
 """In a note about a host: other users have ranks there. After "; " comes what to do."""
+RINGS_ELSEWHERE: Final = ": rings in "
+"""In a note about a host: ranks of this user there belong to another agent. Likewise."""
 NO_SEARCH: Final = "no search for jobs"
 """Begins the note of a host where frtop could not search for jobs."""
 LEFT_GROUPS: Final = "it has destroyed its process groups"

@@ -264,9 +264,9 @@ def require_job(frame: Frame) -> None:
                 f"{text}, and {nameless[0]} there",
                 "`frtop doctor` there says whether frtop may read them, and what would allow it",
             )
-        others = [note for note in notes if wire.OF_OTHERS in note]
-        if others:
-            what, _, step = others[0].partition("; ")
+        hidden = (wire.RINGS_ELSEWHERE, wire.OF_OTHERS)
+        if there := [note for mark in hidden for note in notes if mark in note]:
+            what, _, step = there[0].partition("; ")
             raise NoJob(f"{text}; {what}", step)
         raise NoJob(
             text,

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from frtop_probe import wire
 from frtop_probe.agent.rank_tracker import RankTracker, ShownRanks
 from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
@@ -160,7 +163,8 @@ class UnpreparedWatch:
         self._scan_at = time.monotonic() + max(map(_pause_s, found.reasons), default=0.0)
         guest = self._tracker.guest
         others = (one.note(through_shell=guest) for one in found.left_alone if one.ranks)
-        notes = [*others, *found.reasons]
+        elsewhere = () if guest else _notes_of_other_folders(found, self._tracker.recorded)
+        notes = [*others, *elsewhere, *found.reasons]
         if self._add(found):
             notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
         self._tracker.set_unprepared_notes(notes)
@@ -303,6 +307,28 @@ def _has_no_recorder(rank: Candidate, recorded: Collection[tuple[int, int]], now
 def _has_rings_elsewhere(rank: Candidate) -> bool:
     """Whether a prepared rank's ring is not in our folder, or is in a container."""
     return rank.inner_pid != rank.pid or rank.ring_folder != os.environ.get("FRTOP_DIR", "")
+
+
+def _notes_of_other_folders(
+    found: Discovery, recorded: Collection[tuple[int, int]]
+) -> Iterator[str]:
+    """Names jobs that another agent shows; to a person whose shell names no folder, none is there.
+
+    Ranks in containers are left out: their folder is not ours, whatever its name.
+    """
+    for job in found.jobs:
+        folders = Counter(
+            one.ring_folder
+            for one in job.ranks
+            if one.prepared
+            and one.inner_pid == one.pid
+            and (one.pid, one.start_ticks) not in recorded
+            and _has_rings_elsewhere(one)
+        )
+        for folder, count in folders.items():
+            who = f"{count} rank{'s' if count > 1 else ''} of {job.name}"
+            way = f"FRTOP_DIR={shlex.quote(folder)} frtop" if folder else "env -u FRTOP_DIR frtop"
+            yield f"{who}{wire.RINGS_ELSEWHERE}{folder or 'the usual folder'}; {way}"
 
 
 @dataclass(slots=True, eq=False)

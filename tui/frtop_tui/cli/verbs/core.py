@@ -258,10 +258,10 @@ def _config(verbs: Verbs[Parser]) -> None:
 def _build_native(verbs: Verbs[Parser]) -> None:
     build = verbs.add_parser(
         "build-native",
-        help="compile the recorder's native kernels, so that an op costs less than 1 µs",
+        help="compile the recorder's native kernels, so that an op costs about 1 µs",
         description="Compiles the recorder's kernels for a job's torch and Python, once for each"
         " pair; ranks find them in ~/.cache/frtop/native. Needs a C++ compiler. Without them the"
-        " kernels are Python and cost 10 to 15 µs an op. FRTOP_NATIVE=0 switches them off.",
+        " kernels are Python and cost 10 to 45 µs an op. FRTOP_NATIVE=0 switches them off.",
     )
     build.add_argument("--python", metavar="PATH",
                        help="the Python that runs the job (default: the one that runs frtop)"
