@@ -193,10 +193,12 @@ def test_what_reads_ends_with_frtop_however_that_ends(host: UsersHost, stopped: 
     try:
 
         def reader() -> int | None:
-            tasks = Path(f"/proc/{frtop.pid}/task").iterdir()
-            pids = (int(one) for task in tasks for one in (task / "children").read_text().split())
-            found = (pid for pid in pids if status_of(pid)["Uid"] == [str(uid)] * 4)
-            return next(found, None)
+            for task in Path(f"/proc/{frtop.pid}/task").iterdir():
+                with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                    for one in (task / "children").read_text().split():
+                        if status_of(int(one))["Uid"] == [str(uid)] * 4:
+                            return int(one)
+            return None
 
         pid = wait_for(reader, "what reads", seconds=PATIENCE_S)
         if stopped:
