@@ -79,6 +79,29 @@ def test_damaged_messages_are_refused_or_understood_alike(name: str, data: st.Da
 
 
 @pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ((b"settings", b"\x80ettings"), False),
+        ((b"slots", b"\xed\xa0\x80ts"), False),
+        ((b"RecordedNow.settings", b"\x80ecordedNow.settings"), True),
+        ((b"\xa5slots", b"\xc4\x05slots"), True),
+        ((b"\xb7RecordingResponse.error", b"\xb7\x80ecordingResponse.error"), True),
+        ((b"RecordingResponse.host", b"\xffecordingResponse.host"), True),
+    ],
+)
+def test_text_that_is_not_utf8_is_refused_where_it_is_read(
+    change: tuple[bytes, bytes], refused: bool
+) -> None:
+    decode, message = MESSAGES["RecordingResponse"]
+    good = wire.encode(message)
+    damaged = good.replace(*change, 1)
+    assert damaged != good
+    found = outcome(getattr(TWIN, decode), damaged)
+    assert found == outcome(getattr(wire, decode), damaged)
+    assert (found == "refused") == refused
+
+
+@pytest.mark.parametrize(
     "value",
     [
         [], {}, None, "state", ["state"], ["state", "1"], ["state", True], ["state", 1.0],

@@ -208,6 +208,9 @@ def _to_map_struct(kind: type[Struct]) -> Converter:
         if type(value) is not dict:
             raise _wrong("object", value)
         found = {}
+        for name in value:
+            if type(name) is not str:
+                raise _wrong("str", name)
         for one, inner in each:
             if one.encode_name in value:
                 found[one.name] = inner(value[one.encode_name])

@@ -53,12 +53,9 @@ class Decoder(Generic[Value]):
 
         Raises:
             DecodeError: the bytes are malformed, or have another type (ValidationError).
-            UnicodeDecodeError: a text is not UTF-8.
         """
-        try:
-            plain = fallback.unpackb(data, raw=False, strict_map_key=False)
-        except UnicodeDecodeError:
-            raise
+        try:  # A text that is not UTF-8 is refused where its type is checked, not where none reads.
+            plain = fallback.unpackb(data, unicode_errors="surrogateescape", strict_map_key=False)
         except (ValueError, TypeError) as error:  # all of msgpack's errors; a list as a key
             raise DecodeError(str(error) or type(error).__name__) from error
         found: Value = self._convert(plain)
