@@ -31,7 +31,7 @@ def kernels() -> list[str]:
 
     os.environ["XDG_CACHE_HOME"] = str(CACHE)
     try:
-        if not (library.cache() / library.name(torch)).exists():
+        if not (library.cache() / library.name(library.built_for(torch))).exists():
             build(torch)
     except BuildError as error:
         print(f"no native kernels: {error}", flush=True)

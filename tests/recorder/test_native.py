@@ -24,6 +24,7 @@ from recorder.rank_runner import FinishedRank, kind, kinds, ops, run, signature
 torch: Any = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
+FILE: Final = library.name(library.built_for(torch))
 PRELUDE: Final = """
     import os, sys, threading, time
     import torch, torch.distributed as dist
@@ -262,7 +263,7 @@ CASES: Final = {
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Where the kernels of these sources are, built if they are not there yet."""
-    if (library.cache() / library.name(torch)).exists():
+    if (library.cache() / FILE).exists():
         return str(library.cache().parents[1])
     base = tmp_path_factory.mktemp("cache")
     before = os.environ.get("XDG_CACHE_HOME")
@@ -564,11 +565,11 @@ def copied(tmp_path: Path, cache: str) -> Path:
     """A cache with a copy of the build."""
     folder = tmp_path / "cache" / "frtop" / "native"
     folder.mkdir(mode=0o700, parents=True)
-    shutil.copy(Path(cache) / "frtop" / "native" / library.name(torch), folder)
-    return folder / library.name(torch)
+    shutil.copy(Path(cache) / "frtop" / "native" / FILE, folder)
+    return folder / FILE
 
 
-def refusal(tmp_path: Path, native: str = "1") -> str:
+def refusal(tmp_path: Path, native: str = "1", **environment: Any) -> str:
     """Which kernels record where the cache is `tmp_path / "cache"`, and why."""
     program = """
         from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -577,7 +578,7 @@ def refusal(tmp_path: Path, native: str = "1") -> str:
     """
     cache = str(tmp_path / "cache")
     (ended,) = run(dedent(PRELUDE) + dedent(program), tmp_path / "rings",
-                   FRTOP_NATIVE=native, XDG_CACHE_HOME=cache)  # fmt: skip
+                   FRTOP_NATIVE=native, XDG_CACHE_HOME=cache, **environment)  # fmt: skip
     assert ended.code == 0, ended.err
     assert kinds(ended.ring) == ["barrier"]
     assert ended.err == ""
@@ -627,10 +628,20 @@ def test_a_build_for_another_torch_is_refused(tmp_path: Path, copied: Path) -> N
     assert refusal(tmp_path).startswith(f"Python: {copied} was built for torch 1.")
 
 
+def test_a_build_of_the_package_is_used(tmp_path: Path, copied: Path) -> None:
+    """Whoever may write there could change what is imported, so it is not checked again."""
+    package = tmp_path / "site" / "frtop_native"
+    package.mkdir(parents=True)
+    copied.rename(package / FILE)
+    (package / FILE).chmod(0o666)
+    path = map(str, (rank_runner.ZERO, rank_runner.PROBE, package.parent))
+    assert refusal(tmp_path, PYTHONPATH=os.pathsep.join(path)) == "native"
+
+
 @pytest.fixture(scope="module")
 def loaded(cache: str) -> ctypes.PyDLL:
     """The kernels in this process, which records nothing."""
-    return ctypes.PyDLL(str(Path(cache) / "frtop" / "native" / library.name(torch)))
+    return ctypes.PyDLL(str(Path(cache) / "frtop" / "native" / FILE))
 
 
 def test_the_kernels_are_checked_in_no_time(loaded: ctypes.PyDLL) -> None:

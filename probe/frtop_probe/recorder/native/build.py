@@ -37,44 +37,75 @@ def build(torch: Any, more: tuple[str, ...] = ()) -> Path:
     Raises:
         BuildError: a compiler or headers are missing, or it failed.
     """
-    python = Path(sysconfig.get_path("include"))
-    if not (python / "Python.h").exists():
-        raise BuildError(f"no Python.h in {python}: install Python's headers (python3-dev)")
     folder = library.cache()
     for one in (folder.parent, folder):  # with `parents=True` the umask would decide
         one.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target = folder / library.name(torch)
     root = Path(str(torch.__file__)).parent
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        at = Path(temporary)
-        headers = [f"-I{python}", f"-isystem{root}/include"]
-        headers.append(f"-isystem{root}/include/torch/csrc/api/include")
-        abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)  # noqa: SLF001
-        built_for = library.built_for(torch)
-        definitions = [f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f'-DFRTOP_BUILT_FOR="{built_for}"']
-        cc, cxx = _compiler("CC", "gcc", "cc"), _compiler("CXX", "g++", "c++")
-        _run([cc, *COMMON, *more, *headers, "-c", str(HERE / "frames.c"), "-o", f"{at}/frames.o"])
+    return compile_kernels(
+        library.built_for(torch), folder, root / "include", root / "lib",
+        new_abi=bool(torch._C._GLIBCXX_USE_CXX11_ABI), more=more,  # noqa: SLF001
+    )  # fmt: skip
+
+
+def compile_kernels(
+    built_for: str, folder: Path, include: Path, libraries: Path, *,
+    new_abi: bool = True, more: tuple[str, ...] = (),
+) -> Path:  # fmt: skip
+    """Compiles the kernels for this Python and a torch, and returns the file.
+
+    Args:
+        built_for: the torch and the Python, as `library.built_for` says it.
+        folder: where the file goes.
+        include: torch's headers.
+        libraries: a folder with `LIBRARIES`, which only need their names.
+        new_abi: whether torch was compiled with the C++11 ABI of libstdc++.
+        more: options for the compilers.
+
+    Raises:
+        BuildError: a compiler or headers are missing, or it failed.
+    """
+    python = Path(sysconfig.get_path("include"))
+    if not (python / "Python.h").exists():
+        raise BuildError(f"no Python.h in {python}: install Python's headers (python3-dev)")
+    target = folder / library.name(built_for)
+    with tempfile.TemporaryDirectory(dir=folder) as at:
+        headers = [f"-I{python}", f"-isystem{include}"]
+        headers.append(f"-isystem{include}/torch/csrc/api/include")
+        abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(new_abi)}"
+        cc, cxx = compiler("CC", "gcc", "cc"), compiler("CXX", "g++", "c++")
+        run([cc, *COMMON, *more, *headers, "-c", str(HERE / "frames.c"), "-o", f"{at}/frames.o"])
         kernel = [str(HERE / "kernel.cpp"), "-o", f"{at}/kernel.o"]
-        options = ("-std=c++20", "-fvisibility-inlines-hidden", *definitions)
-        _run([cxx, *COMMON, *more, *options, *headers, "-c", *kernel])
-        linked = [f"-L{root}/lib", *(f"-l{one}" for one in LIBRARIES)]
+        name = f'-DFRTOP_BUILT_FOR="{built_for}"'
+        options = ("-std=c++20", "-fvisibility-inlines-hidden", abi, name)
+        run([cxx, *COMMON, *more, *options, *headers, "-c", *kernel])
+        linked = [f"-L{libraries}", "-Wl,--no-as-needed", *(f"-l{one}" for one in LIBRARIES)]
         objects = [f"{at}/kernel.o", f"{at}/frames.o"]
-        _run([cxx, "-shared", *more, *objects, *linked, "-o", f"{at}/built.so"])
+        run([cxx, "-shared", *more, *objects, *linked, "-o", f"{at}/built.so"])
         if not more and (strip := shutil.which("strip")):
-            _run([strip, f"{at}/built.so"])
+            run([strip, f"{at}/built.so"])
         Path(f"{at}/built.so").chmod(0o700)
         Path(f"{at}/built.so").replace(target)
     return target
 
 
-def _compiler(variable: str, *names: str) -> str:
+def compiler(variable: str, *names: str) -> str:
+    """Returns the path of a compiler.
+
+    Raises:
+        BuildError: there is none.
+    """
     for name in (os.environ.get(variable), *names):
         if name and (found := shutil.which(name)):
             return found
     raise BuildError(f"no compiler {' or '.join(names)}: install one, or set {variable}")
 
 
-def _run(command: list[str]) -> None:
+def run(command: list[str]) -> None:
+    """Runs a compiler.
+
+    Raises:
+        BuildError: it failed.
+    """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -8,14 +8,17 @@ import stat
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from frtop_probe.recorder.native import check
 
 SOURCES: Final = ("kernel.cpp", "frames.c", "frames.h")
+PACKAGE: Final = "frtop_native"
 _MEASURED: Final = 1024
 _u64, _u32, _object = ctypes.c_uint64, ctypes.c_uint32, ctypes.py_object
 
@@ -38,14 +41,43 @@ def _sources() -> str:
 
 def built_for(torch: Any) -> str:
     """What must be equal for a build to be used: torch and its commit, Python, our sources."""
-    commit = getattr(torch.version, "git_version", "") or ""
+    return described(str(torch.__version__), getattr(torch.version, "git_version", None) or "")
+
+
+def described(version: str, commit: str) -> str:
+    """The same of a torch that is not loaded, for this Python.
+
+    "+cu130" or "+cpu" makes no difference: no header that the kernels include depends on it.
+    """
     abi = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
-    return f"torch {torch.__version__} {commit[:12]}, {abi}, {_sources()}"
+    return f"torch {version.partition('+')[0]} {commit[:12]}, {abi}, {_sources()}"
 
 
-def name(torch: Any) -> str:
+def name(built_for: str) -> str:
     """The file name of a build."""
-    return f"{sha256(built_for(torch).encode()).hexdigest()[:24]}.so"
+    return f"{sha256(built_for.encode()).hexdigest()[:24]}.so"
+
+
+def _find(file: str) -> Path:
+    """The kernels that this user compiled, else those of the package `frtop-native`.
+
+    The package is trusted as what is imported from beside it; the cache is checked.
+
+    Raises:
+        NotUsableError: there are none, or somebody else could have put them there.
+    """
+    own = cache().resolve() / file
+    if os.path.lexists(own):
+        _check(own)
+        return own
+    places = [Path(__file__).parents[3] / PACKAGE]  # frtop may be no part of the job's own path
+    with suppress(ImportError, ValueError):
+        spec = find_spec(PACKAGE)
+        places += map(Path, (spec and spec.submodule_search_locations) or ())
+    for one in places:
+        if os.access(one / file, os.R_OK):
+            return one / file
+    raise NotUsableError("none was built for this torch")
 
 
 def _check(path: Path) -> None:
@@ -79,8 +111,7 @@ class Library:
     """
 
     def __init__(self, torch: Any) -> None:
-        path = cache().resolve() / name(torch)
-        _check(path)
+        path = _find(name(built_for(torch)))
         try:
             self._c = c = ctypes.PyDLL(str(path))
             c.frtop_built_for.restype = ctypes.c_char_p

@@ -1,0 +1,1 @@
+"""Makes the package `frtop-native`, `make native-package`. Not part of frtop."""
