@@ -10,6 +10,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,7 +55,8 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.send_response(206 if self.ranges else 200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        with suppress(ConnectionError):  # the client has read enough
+            self.wfile.write(data)
         self.sent.append(len(data))
 
     def log_message(self, *_: Any) -> None:
