@@ -1,4 +1,4 @@
-"""Packs `frtop-native`: the compiled kernels for this Python and all torches that frtop supports.
+"""Packs `frtop-native`: the compiled kernels for this Python and all torches from 2.10 on.
 
     make native-package FOR=python3.12      # dist/frtop_native-0.1.0-cp312-cp312-linux_x86_64.whl
 
@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from frtop_probe.recorder.native import build, library
 
-OLDEST: Final = (2, 8)
+OLDEST: Final = (2, 10)  # see `build`: before, they lose tensors
 INDEX: Final = "https://pypi.org/simple/torch/"
 ROOT: Final = Path(__file__).resolve().parents[1]
 TIMEOUT_S: Final = 120

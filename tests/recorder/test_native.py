@@ -628,6 +628,22 @@ def test_a_build_for_another_torch_is_refused(tmp_path: Path, copied: Path) -> N
     assert refusal(tmp_path).startswith(f"Python: {copied} was built for torch 1.")
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [(None, "this torch has no headers: "), ("class intrusive_ptr;", "need torch 2.10 or newer")],
+)
+def test_a_torch_whose_tensors_would_be_lost_is_refused(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
+    """As torch 2.8: with weak references of other threads, its tensors became undefined."""
+    header = tmp_path / "include" / "c10" / "util" / "intrusive_ptr.h"
+    header.parent.mkdir(parents=True)
+    if text is not None:
+        header.write_text(text)
+    with pytest.raises(BuildError, match=problem):
+        build.compile_kernels("torch 2.8.0", tmp_path, tmp_path / "include", tmp_path)
+
+
 def test_a_build_of_the_package_is_used(tmp_path: Path, copied: Path) -> None:
     """Whoever may write there could change what is imported, so it is not checked again."""
     package = tmp_path / "site" / "frtop_native"

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from frtop_probe.recorder.native import library
+from frtop_probe.recorder.native import build, library
 from native_package import pack
 
 HEADER = "torch/include/torch/csrc/distributed/c10d/Work.hpp"
@@ -29,18 +29,18 @@ def listed(*names: str, **more: Any) -> list[dict[str, Any]]:
 
 def test_wheels_of_this_python_and_machine_are_chosen_oldest_first() -> None:
     files = listed(
-        "torch-2.10.0-cp312-cp312-manylinux_2_28_x86_64.whl",
+        "torch-2.12.0-cp312-cp312-manylinux_2_28_x86_64.whl",
+        "torch-2.10.1-cp312-cp312-manylinux_2_28_x86_64.whl",
+        "torch-2.10.0-cp311-cp311-manylinux_2_28_x86_64.whl",
+        "torch-2.10.0-cp312-cp312-manylinux_2_28_aarch64.whl",
+        "torch-2.10.0-cp312-none-macosx_11_0_x86_64.whl",
+        "torch-2.10.0-cp312-cp312-win_amd64.whl",
         "torch-2.9.1-cp312-cp312-manylinux_2_28_x86_64.whl",
-        "torch-2.9.0-cp311-cp311-manylinux_2_28_x86_64.whl",
-        "torch-2.9.0-cp312-cp312-manylinux_2_28_aarch64.whl",
-        "torch-2.9.0-cp312-none-macosx_11_0_x86_64.whl",
-        "torch-2.9.0-cp312-cp312-win_amd64.whl",
-        "torch-2.7.1-cp312-cp312-manylinux_2_28_x86_64.whl",
         "torch-2.13.0-cp313-cp313t-manylinux_2_28_x86_64.whl",
         "torch-2.14.0rc1-cp312-cp312-manylinux_2_28_x86_64.whl",
         "torch-2.13.0.tar.gz",
     ) + listed("torch-2.11.0-cp312-cp312-manylinux_2_28_x86_64.whl", yanked="broken")
-    assert list(pack.releases(files, "cp312", "x86_64")) == ["2.9.1", "2.10.0"]
+    assert list(pack.releases(files, "cp312", "x86_64")) == ["2.10.1", "2.12.0"]
 
 
 class Server(http.server.BaseHTTPRequestHandler):
@@ -110,8 +110,6 @@ def test_the_wheel_installs(tmp_path: Path) -> None:
 def test_names_of_libraries_are_enough_to_link(tmp_path: Path) -> None:
     try:
         folder = pack.name_only(tmp_path / "libraries")
-    except pack.build.BuildError as error:
+    except build.BuildError as error:
         pytest.skip(str(error))
-    assert {one.name for one in folder.glob("*.so")} == {
-        f"lib{one}.so" for one in pack.build.LIBRARIES
-    }
+    assert {one.name for one in folder.glob("*.so")} == {f"lib{one}.so" for one in build.LIBRARIES}

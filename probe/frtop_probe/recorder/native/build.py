@@ -20,6 +20,9 @@ from frtop_probe.recorder.native import library
 HERE: Final = Path(__file__).parent
 COMMON: Final = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden")
 LIMIT_S: Final = 600
+_OWNERSHIP: Final = ("c10/util/intrusive_ptr.h", "kHasPyObject")
+"""A header and a name in it, where a tensor and its Python object count references together (torch
+2.10). Before, ops of many threads at once lost tensors while the kernels held weak references."""
 LIBRARIES: Final = ("torch_python", "torch_cpu", "torch", "c10")
 
 
@@ -67,6 +70,13 @@ def compile_kernels(
     python = Path(sysconfig.get_path("include"))
     if not (python / "Python.h").exists():
         raise BuildError(f"no Python.h in {python}: install Python's headers (python3-dev)")
+    header, name = _OWNERSHIP
+    try:
+        text = (include / header).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BuildError(f"this torch has no headers: {error}") from error
+    if name not in text:
+        raise BuildError("native kernels need torch 2.10 or newer; those in Python go on with 2.8")
     target = folder / library.name(built_for)
     with tempfile.TemporaryDirectory(dir=folder) as at:
         headers = [f"-I{python}", f"-isystem{include}"]
@@ -75,8 +85,8 @@ def compile_kernels(
         cc, cxx = compiler("CC", "gcc", "cc"), compiler("CXX", "g++", "c++")
         run([cc, *COMMON, *more, *headers, "-c", str(HERE / "frames.c"), "-o", f"{at}/frames.o"])
         kernel = [str(HERE / "kernel.cpp"), "-o", f"{at}/kernel.o"]
-        name = f'-DFRTOP_BUILT_FOR="{built_for}"'
-        options = ("-std=c++20", "-fvisibility-inlines-hidden", abi, name)
+        marked = f'-DFRTOP_BUILT_FOR="{built_for}"'
+        options = ("-std=c++20", "-fvisibility-inlines-hidden", abi, marked)
         run([cxx, *COMMON, *more, *options, *headers, "-c", *kernel])
         linked = [f"-L{libraries}", "-Wl,--no-as-needed", *(f"-l{one}" for one in LIBRARIES)]
         objects = [f"{at}/kernel.o", f"{at}/frames.o"]
