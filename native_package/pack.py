@@ -27,6 +27,7 @@ from typing import Any, Final
 from frtop_probe.recorder.native import build, library
 
 OLDEST: Final = (2, 10)  # see `build`: before, they lose tensors
+PYTHON: Final = f"cp3{sys.version_info.minor}"
 INDEX: Final = "https://pypi.org/simple/torch/"
 ROOT: Final = Path(__file__).resolve().parents[1]
 TIMEOUT_S: Final = 120
@@ -132,8 +133,9 @@ def name_only(folder: Path) -> Path:
     return folder
 
 
-def write_wheel(folder: Path, version: str, tag: str, kernels: list[Path]) -> Path:
-    """Writes the wheel, and returns its path."""
+def write_wheel(folder: Path, version: str, kernels: list[Path]) -> Path:
+    """Writes the wheel for this Python and machine, and returns its path."""
+    tag = f"{PYTHON}-{PYTHON}-{re.sub('[-.]', '_', sysconfig.get_platform())}"
     info = f"frtop_native-{version}.dist-info"
     content = {
         "frtop_native/__init__.py": b'"""The native kernels of frtop\'s recorder, by torch."""\n',
@@ -168,13 +170,13 @@ def main() -> int:
     parser.add_argument("target", nargs="?", type=Path, default=ROOT / "dist")
     parser.add_argument("--torch", action="append", help="only these releases, for example 2.13.0")
     options = parser.parse_args()
-    python, machine = f"cp3{sys.version_info.minor}", platform.machine()
+    machine = platform.machine()
     request = urllib.request.Request(
         INDEX, headers={"Accept": "application/vnd.pypi.simple.v1+json"}
     )
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            found = releases(json.load(answer)["files"], python, machine)
+            found = releases(json.load(answer)["files"], PYTHON, machine)
         with tempfile.TemporaryDirectory() as temporary:
             at = Path(temporary)
             libraries, kernels = name_only(at / "libraries"), []
@@ -187,14 +189,11 @@ def main() -> int:
                 size = kernels[-1].stat().st_size
                 print(f"{made_for}: {size / 1e3:.0f} kB", flush=True)
             if not kernels:
-                print(f"no torch for {python} on {machine} at {INDEX}", file=sys.stderr)
+                print(f"no torch for {PYTHON} on {machine} at {INDEX}", file=sys.stderr)
                 return 1
             project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
             (release,) = re.findall(r'^version = "(.+)"$', project, re.MULTILINE)
-            platform_tag = re.sub(r"\W", "_", sysconfig.get_platform())
-            print(
-                write_wheel(options.target, release, f"{python}-{python}-{platform_tag}", kernels)
-            )
+            print(write_wheel(options.target, release, kernels))
     except (OSError, build.BuildError) as error:
         print(f"not packed: {error}", file=sys.stderr)
         return 1

@@ -8,10 +8,9 @@ import stat
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,9 +70,8 @@ def _find(file: str) -> Path:
         _check(own)
         return own
     places = [Path(__file__).parents[3] / PACKAGE]  # frtop may be no part of the job's own path
-    with suppress(ImportError, ValueError):
-        spec = find_spec(PACKAGE)
-        places += map(Path, (spec and spec.submodule_search_locations) or ())
+    spec = PathFinder.find_spec(PACKAGE)  # asks no finder of the program
+    places += map(Path, (spec and spec.submodule_search_locations) or ())
     for one in places:
         if os.access(one / file, os.R_OK):
             return one / file
