@@ -10,7 +10,7 @@ from frtop_probe.wire.ranks import RankStatus, TraceFrame
 from frtop_probe.wire.values import Int
 
 
-class Process(Struct, frozen=True, array_like=True):
+class Process(Struct, frozen=True, array_like=True, cache_hash=True):
     """A process or thread as /proc shows it. `wchan` and `syscall` are the main thread's.
 
     Both are "" if unreadable. `state` is the main thread's state letter, `file` the target of its
@@ -50,7 +50,7 @@ class ThreadWait(Struct, frozen=True, array_like=True):
     threads: tuple[Int, ...] = ()
 
 
-class ThreadStack(Struct, frozen=True, array_like=True):
+class ThreadStack(Struct, frozen=True, array_like=True, cache_hash=True):
     """One thread of a dump. `ident` is the pthread handle, `tid` the native thread id.
 
     `wait` is known only if the local variables of the library's frames could be read.

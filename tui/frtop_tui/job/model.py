@@ -188,12 +188,14 @@ class Rank(Struct, frozen=True):
     @property
     def main_stack(self) -> wire.ThreadStack | None:
         """Main thread of the last dump, if there is one."""
-        return self._main_in(self.snapshot)
+        threads = self.threads
+        return self.main_in(threads) if threads else None
 
     @property
     def prior_stack(self) -> wire.ThreadStack | None:
         """Main thread in the look before."""
-        return self._main_in(self.prior_snapshot)
+        threads = self.prior_threads
+        return self.main_in(threads) if threads else None
 
     @property
     def prior_threads(self) -> tuple[wire.ThreadStack, ...]:
@@ -206,12 +208,19 @@ class Rank(Struct, frozen=True):
         return self._threads_in(self.snapshot)
 
     def _threads_in(self, snapshot: wire.Snapshot | None) -> tuple[wire.ThreadStack, ...]:
-        dumps = snapshot.dumps if snapshot is not None else ()
-        return next((d.threads for d in dumps if d.pid == self.identity.pid), ())
+        if snapshot is not None:
+            for dump in snapshot.dumps:
+                if dump.pid == self.identity.pid:
+                    return dump.threads
+        return ()
 
-    def _main_in(self, snapshot: wire.Snapshot | None) -> wire.ThreadStack | None:
-        threads, main = self._threads_in(snapshot), self.identity.main_ident
-        return next((t for t in threads if t.ident == main), threads[0]) if threads else None
+    def main_in(self, threads: tuple[wire.ThreadStack, ...]) -> wire.ThreadStack:
+        """The main thread among the rank's own; the first if it is not known."""
+        main = self.identity.main_ident
+        for thread in threads:
+            if thread.ident == main:
+                return thread
+        return threads[0]
 
 
 class ObservedRank(Rank, frozen=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from frtop_probe import wire
@@ -35,15 +36,19 @@ _WRAPPERS: Final = frozenset({
 
 def is_user_code(frame: wire.TraceFrame) -> bool:
     """Whether a frame is outside torch, the standard library and installed packages."""
-    path = frame.file
+    return not frame.native and _is_user_file(frame.file, frame.module)
+
+
+# The stacks of a job show few functions, again and again: each is searched once.
+@lru_cache(maxsize=4096)
+def _is_user_file(path: str, module: str) -> bool:
     return not (
         not path
-        or frame.native
         or path.startswith("<")
         or _PACKAGES.match(path)
         or _INSTALLED.match(path)
         or _STDLIB.match(path)
-        or ("/" not in path and frame.module.partition(".")[0] in ("torch", "threading"))
+        or ("/" not in path and module.partition(".")[0] in ("torch", "threading"))
     )
 
 
@@ -52,6 +57,7 @@ def is_wrapper(frame: wire.TraceFrame) -> bool:
     return not frame.native and wraps(frame.file, frame.function)
 
 
+@lru_cache(maxsize=4096)
 def wraps(file: str, function: str) -> bool:
     """The same for a frame of which only function and file are known."""
     found = _RECORDER.match(file)

@@ -34,7 +34,12 @@ class Struct:
     __struct_fields__: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(
-        cls, *, frozen: bool = False, array_like: bool = False, tag: str | bool | None = None
+        cls,
+        *,
+        frozen: bool = False,
+        array_like: bool = False,
+        tag: str | bool | None = None,
+        cache_hash: bool = False,
     ) -> None:
         for name, value in list(vars(cls).items()):
             # Each value gets its own empty container as a default.

@@ -81,10 +81,8 @@ def handler_of(view: Rank) -> wire.ThreadStack | None:
 
 def is_handler(stack: wire.ThreadStack) -> bool:
     """Whether a thread runs the program's function of a remote call."""
-    return any(
-        function_name(frame) == "_run_function" and _HANDLERS.search(frame.file)
-        for frame in stack.frames[1:]
-    )
+    named = [one for one in stack.frames[1:] if one.function.endswith("_run_function")]
+    return any(_HANDLERS.search(frame.file) for frame in named)
 
 
 def callee(call: RpcCall, caller: int, views: Mapping[int, Rank]) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -71,12 +72,33 @@ class _FramePattern(NamedTuple):
     kind: LocationKind
     max_depth: int
 
-    def matches(self, depth: int, frame: wire.TraceFrame) -> bool:
-        return (
-            depth < self.max_depth
-            and self.file.search(frame.file) is not None
-            and self.function.search(function_name(frame)) is not None
-        )
+
+class _FramePatterns:
+    """Patterns in the order in which they are tried.
+
+    The stacks of a job show few functions, again and again: each is searched once.
+    """
+
+    def __init__(self, *patterns: _FramePattern) -> None:
+        self._patterns = patterns
+        self._matching = lru_cache(maxsize=4096)(self._search)
+
+    def _search(self, file: str, function: str) -> tuple[_FramePattern, ...]:
+        name = function.rpartition(".")[2]
+        found = (one for one in self._patterns if one.file.search(file))
+        return tuple(one for one in found if one.function.search(name))
+
+    def matching(self, frame: wire.TraceFrame) -> tuple[_FramePattern, ...]:
+        """Those that match a frame, at any depth."""
+        return self._matching(frame.file, frame.function)
+
+    def innermost(self, frames: Sequence[wire.TraceFrame]) -> tuple[int, LocationKind] | None:
+        """Depth and meaning of the innermost matching frame."""
+        for depth, frame in enumerate(frames):
+            for pattern in self.matching(frame):
+                if depth < pattern.max_depth:
+                    return depth, pattern.kind
+        return None
 
 
 def _frame(
@@ -86,11 +108,10 @@ def _frame(
 
 
 _DEVICES: Final = r"torch/(cuda|accelerator|xpu|mps|mtia|npu)/|torch_npu/"
-_DEVICE_WAIT: Final = _frame(_DEVICES, "device", function="^(synchronize|empty_cache)$")
 _DEVICE_CODE: Final = re.compile(rf"{_DEVICES}|/triton/")
 _BACKWARD: Final = "_engine_run_backward"
 _RPC: Final = r"torch/distributed/rpc/api\.py$"
-_FRAMES: Final[tuple[_FramePattern, ...]] = (
+_FRAMES: Final = _FramePatterns(
     # Retries until it has the lock, as when one rank of a host compiles for all.
     _frame(r"/filelock/|torch/utils/_filelock", "file_lock", max_depth=4),
     # Polls a file that the builder of an extension removes, unless it was killed.
@@ -106,7 +127,7 @@ _FRAMES: Final[tuple[_FramePattern, ...]] = (
     # Not all of elastic: its frames are outermost in every program that it starts.
     _frame(r"torch/distributed/(rendezvous\.py$|elastic/(rendezvous|utils)/)", "store"),
     _frame("", "backward", function=_BACKWARD),
-    _DEVICE_WAIT,
+    _frame(_DEVICES, "device", function="^(synchronize|empty_cache)$"),
     # This leaves out files that only run compiled code.
     _frame(r"torch/_inductor/(?!output_code|utils|cudagraph_trees|runtime/)", "compiling"),
     _frame(r"torch/_dynamo/(convert_frame|output_graph|symbolic_convert)\.py$", "compiling"),
@@ -114,12 +135,12 @@ _FRAMES: Final[tuple[_FramePattern, ...]] = (
     _frame(r"^<frozen importlib", "importing", max_depth=3),
 )
 """Library frames; the innermost frame that matches decides."""
-_OUTER_FRAMES: Final[tuple[_FramePattern, ...]] = (
+_OUTER_FRAMES: Final = _FramePatterns(
     _frame(r"/(subprocess|multiprocessing/popen_\w+)\.py$", "child", max_depth=4),
     _frame(r"/python3[^/]*/(pdb|bdb|cmd|code)\.py$|/(IPython|ipdb|pdbpp)/", "input", max_depth=8),
 )
 """Tried after `_FRAMES`: compilers start processes, too."""
-_LEAVES: Final[tuple[_FramePattern, ...]] = (
+_LEAVES: Final = _FramePatterns(
     _frame(
         r"/(pathlib(/_local|/__init__)?|shutil|gzip|bz2|lzma|zipfile|tarfile|tempfile)\.py$",
         "file_io",
@@ -133,6 +154,8 @@ _LEAVES: Final[tuple[_FramePattern, ...]] = (
 QUEUE_GET: Final = re.compile(r"\.get\(")
 """A thread asleep in a futex at such a line waits at a queue in C, without a frame."""
 _MESSAGE_QUEUE: Final = re.compile(r"/device_communicators/shm_broadcast\.py$")
+_COMPILED_FRAMES: Final = 3
+"""Code that a compiler has made may have as many frames of dynamo inside it."""
 _DEVICE_WAIT_FRAMES: Final = 3
 """`synchronize` enters a context of its device."""
 _MESSAGE_QUEUE_FRAMES: Final = 6
@@ -175,6 +198,8 @@ def is_asleep_on_lock(process: wire.Process | None) -> bool:
     return "futex" in process.wchan or system_call(process) == "futex"
 
 
+# A judgement asks this of the same stacks again and again; theirs and the kernel's hashes are kept.
+@lru_cache(maxsize=1024)
 def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) -> StackLocation:
     """Where a thread is, by its stack; without one, by the kernel."""
     if stack is None or not stack.frames:
@@ -217,12 +242,17 @@ def serves_rpc(frames: Sequence[wire.TraceFrame]) -> bool:
 
 def waits_for_device(frames: Sequence[wire.TraceFrame]) -> bool:
     """Whether torch's own frames show a wait for a device, asleep or spinning."""
-    return any(_DEVICE_WAIT.matches(0, frame) for frame in frames[:_DEVICE_WAIT_FRAMES])
+    innermost = frames[:_DEVICE_WAIT_FRAMES]
+    return any(p.kind == "device" for frame in innermost for p in _FRAMES.matching(frame))
 
 
 def compiles(frames: Sequence[wire.TraceFrame]) -> bool:
     """Whether a compiler is on the stack: it may run measurements on the device."""
-    return any(p.kind == "compiling" and p.matches(3, f) for f in frames for p in _FRAMES)
+    return any(
+        p.kind == "compiling" and p.max_depth > _COMPILED_FRAMES
+        for frame in frames
+        for p in _FRAMES.matching(frame)
+    )
 
 
 def shows_device(frames: Sequence[wire.TraceFrame]) -> bool:
@@ -254,23 +284,12 @@ def function_name(frame: wire.TraceFrame) -> str:
 
 def _library_kind(frames: tuple[wire.TraceFrame, ...]) -> LocationKind | None:
     """What the innermost frame of a known library means, if there is one."""
-    if (found := _innermost(_FRAMES, frames)) is not None:
+    if (found := _FRAMES.innermost(frames)) is not None:
         depth, kind = found
         rendezvous = kind == "collective" and _is_rendezvous(frames[: depth + 3])
         return "store" if rendezvous else kind
-    found = _innermost(_OUTER_FRAMES, frames) or _innermost(_LEAVES, frames[:1])
+    found = _OUTER_FRAMES.innermost(frames) or _LEAVES.innermost(frames[:1])
     return found[1] if found is not None else None
-
-
-def _innermost(
-    patterns: Sequence[_FramePattern], frames: Sequence[wire.TraceFrame]
-) -> tuple[int, LocationKind] | None:
-    """Depth and meaning of the innermost matching frame."""
-    for depth, frame in enumerate(frames):
-        for pattern in patterns:
-            if pattern.matches(depth, frame):
-                return depth, pattern.kind
-    return None
 
 
 def _is_rendezvous(frames: tuple[wire.TraceFrame, ...]) -> bool:

@@ -56,16 +56,18 @@ class WorkingThread(Struct, frozen=True):
 
 def working_thread(view: Rank) -> WorkingThread | None:
     """The thread that runs the rank's training; None if no dump shows its threads."""
-    main = view.main_stack
-    if main is None:
+    threads = view.threads
+    if not threads:
         return None
-    others = [one for one in view.threads if one.frames and one is not main]
+    main = view.main_in(threads)
+    others = [one for one in threads if one.frames and one is not main]
     stack, sign = (_other(view, main, others) if others else None) or (main, "main")
     if others and (hook := _autograds(stack, others)) is not None:
         stack, sign = hook, "autograd"
     if is_handler(stack):
         sign = "handler"
-    return WorkingThread(stack, kernel_view(view, stack), sign)
+    by_process = stack is main and sign != "handler"
+    return WorkingThread(stack, view.process if by_process else _task_of(view, stack), sign)
 
 
 def working_stack(view: Rank) -> wire.ThreadStack | None:
@@ -115,6 +117,10 @@ def kernel_view(view: Rank, stack: wire.ThreadStack) -> wire.Process | None:
     """The kernel's view of one of the rank's threads; None if not known."""
     if stack is view.main_stack and not is_handler(stack):
         return view.process
+    return _task_of(view, stack)
+
+
+def _task_of(view: Rank, stack: wire.ThreadStack) -> wire.Process | None:
     tasks = view.snapshot.threads if view.snapshot is not None else ()
     return next((task for task in tasks if task.pid == stack.tid), None) if stack.tid else None
 
