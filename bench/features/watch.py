@@ -102,7 +102,7 @@ class Watched:
     def left_out(self) -> int:
         """How many jobs are beyond the watcher's limit."""
         said = [str(one.get("problem", "")) for one in self._lines() if one["event"] == "trouble"]
-        words = [text.split()[0] for text in said if "are not watched" in text]
+        words = [text.split()[0] for text in said if " not watched: " in text]
         return int(words[-1]) if words else 0
 
     def wait(self, event: str, count: int) -> None:

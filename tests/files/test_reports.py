@@ -142,6 +142,12 @@ def test_hostile_names_are_only_text_in_markdown() -> None:
     assert not fenced
 
 
+def test_markup_is_escaped_in_markdown_and_names_of_ops_stay_as_they_are() -> None:
+    text = text_of(replace(hung(), notes=("all_reduce in __init__", "*a* [b] _c_")))
+    assert "- all_reduce in \\_\\_init\\_\\_\n" in text
+    assert "- \\*a\\* \\[b\\] \\_c\\_\n" in text
+
+
 def test_verdict_and_next_step_come_first() -> None:
     text = Page(page_of(hung())).text
     order = [text.index(said) for said in (

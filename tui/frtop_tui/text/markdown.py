@@ -14,8 +14,11 @@ from frtop_tui.text.verdict import VerdictText
 
 MOST_ROWS: Final = 64
 """Ranks listed one by one: nobody pastes a longer table. The states list all ranks."""
-_SPECIAL: Final = re.compile(r"([\\`*_\[\]|~$]|(?<=:)//|(?<=www)\.)")
-"""Characters of markup, and of bare addresses, which some readers turn into links."""
+_SPECIAL: Final = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_+|_+(?![^\W_])|(?<=:)//|(?<=www)\.")
+"""Characters of markup, and of bare addresses, which some readers turn into links.
+
+An underscore between two letters is none: chats would show the backslash in `all_reduce`.
+"""
 _FIRST: Final = re.compile(r"^(\d+(?=[.)]\s)|(?=[-+=#]))")
 """What starts a list or a heading at the start of a line."""
 _TAGS: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}

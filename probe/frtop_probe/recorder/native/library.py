@@ -19,6 +19,7 @@ from frtop_probe.recorder.native import check
 SOURCES: Final = ("kernel.cpp", "frames.c", "frames.h")
 PACKAGE: Final = "frtop_native"
 _MEASURED: Final = 1024
+_NONE: Final = "none was built for this torch: run `frtop build-native` before its next start"
 _u64, _u32, _object = ctypes.c_uint64, ctypes.c_uint32, ctypes.py_object
 
 
@@ -75,7 +76,7 @@ def _find(file: str) -> Path:
     for one in places:
         if os.access(one / file, os.R_OK):
             return one / file
-    raise NotUsableError("none was built for this torch")
+    raise NotUsableError(_NONE)
 
 
 def _check(path: Path) -> None:
@@ -98,7 +99,7 @@ def _check(path: Path) -> None:
             if found.st_uid not in (0, os.getuid()) or writers:
                 raise NotUsableError(f"others may replace {one}")
     except OSError as error:
-        raise NotUsableError("none was built for this torch") from error
+        raise NotUsableError(_NONE) from error
 
 
 class Library:
