@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -31,3 +32,9 @@ os.environ["FRTOP_BOXES"] = "0"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest file comes first: a worker that begins it last would end alone."""
     items.sort(key=lambda item: item.path.name != "test_zoo.py")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules live to the end: no collection looks at them again."""
+    gc.collect()
+    gc.freeze()
