@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final
 
+import torch._dynamo  # a second of CPU, which DDP and optimizers would take in each rank
 import torch.distributed
 import torch.nn.parallel
 import torch.testing._internal.distributed.fake_pg
