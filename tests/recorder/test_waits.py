@@ -16,7 +16,7 @@ from recorder.rank_runner import FinishedRank, kind, ops, run
 pytestmark = pytest.mark.torch
 
 PROGRAM = """
-    import os, sys, threading, time
+    import contextlib, os, sys, threading, time
     import torch, torch.distributed as dist
 
     dist.init_process_group("gloo")
@@ -87,9 +87,15 @@ PROGRAM = """
     dist.barrier()
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
+        store.set("pid", str(os.getpid()))
         store.wait(["done"])  # otherwise rank 1 may still be in the barrier
     else:
+        other = int(store.get("pid"))
         store.set("done", "")
+        with contextlib.suppress(ProcessLookupError):  # if it left first, the receive would fail
+            while True:
+                os.kill(other, 0)
+                time.sleep(0.01)
     os._exit(0)
 """
 KINDS = ["all_reduce"] * 3 + ["broadcast", "reduce_scatter_tensor", "p2p", "all_gather_into_tensor",

@@ -43,7 +43,7 @@ def test_numbers_and_pending_ops_tell_who_is_absent(absent: list[int]) -> None:
     with UnpreparedReader(absent[0]) as reader:
         waiting = wait_for_c10d(reader, lambda c10d: bool(pending_kinds(c10d)), "an op")
     with UnpreparedReader(absent[2]) as reader:  # with the GIL held
-        missing = reader.read()
+        missing = wait_for_c10d(reader, lambda c10d: not pending_kinds(c10d), "its last op's end")
 
     group = default_group(waiting)
     backend = only_backend(group)
