@@ -340,3 +340,16 @@ def test_ranks_without_a_nonce_belong_to_the_one_similar_job(tmp_path: Path) -> 
 def test_an_empty_folder_explains_when_black_boxes_are_written(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="leaves a black box only if a rank ends badly"):
         open_paths([tmp_path])
+
+
+def test_a_damaged_history_is_refused(tmp_path: Path) -> None:
+    scene, recorder = hung(with_snapshots=False)
+    end_all(scene, recorder)
+    (box,) = recorder.boxes()
+    first, *others = box.histories
+    assert first.history.columns is not None
+    columns = structs.replace(first.history.columns, issuer=wire.HistoryColumn(0, 1 << 30, b""))
+    history = structs.replace(first.history, columns=columns)
+    box = structs.replace(box, histories=(structs.replace(first, history=history), *others))
+    with pytest.raises(Unreadable, match="a column with values of 1073741824 bytes"):
+        open_paths(write_boxes(tmp_path, [box]))

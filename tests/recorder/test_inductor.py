@@ -99,7 +99,7 @@ PROGRAM = """
         assert not numbers.failure, numbers.failure
         found = {
             "events": [one["name"] for one in trace["traceEvents"] if "name" in one],
-            "samples": [[row[3], row[4]] for row in numbers.samples],
+            "samples": [[one.kind, one.role] for one in numbers.samples],
         }
         with open(f"{told}.{dist.get_rank()}", "w") as file:
             json.dump(found, file)

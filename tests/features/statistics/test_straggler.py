@@ -87,7 +87,7 @@ async def test_keys_alone_lead_from_the_verdict_to_lane_statistics_host_and_gaug
             assert app.screen.subject == straggler
 
             await app.press("enter")
-            await app.sees(f"rank {straggler}  {host}", "1110 MHz", "slowed by power brake")
+            await app.sees(f"rank {straggler}  {host}", "1,110 MHz", "slowed by power brake")
 
             await app.press("3", "space")
             await app.sees(f"─ {host} ─", f"gpu{straggler % 8}: 1,110 of 1,980 MHz", "▇▇▇")

@@ -75,8 +75,19 @@ def jobs_of(files: Sequence[BoxFile]) -> dict[JobKey, list[BoxFile]]:
 
 
 def frame_of(files: Sequence[BoxFile]) -> Frame:
-    """The judged frame of one job's boxes."""
+    """The judged frame of one job's boxes.
+
+    Raises:
+        Unreadable: a history in one of them is damaged.
+    """
     path = files[0].path if len(files) == 1 else files[0].path.parent
+    try:
+        return _frame_of(files, path)
+    except ValueError as error:
+        raise damaged(path, str(error)) from error
+
+
+def _frame_of(files: Sequence[BoxFile], path: Path) -> Frame:
     job = next((one.box.job for one in files if one.box.job.nonce), files[0].box.job)
     boxes = {name: _with_job(box, job) for name, box in _by_host(files).items()}
     frame = replay(boxes)
