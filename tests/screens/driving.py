@@ -47,8 +47,15 @@ class Driven:
         return text in self.text()
 
     async def press(self, *keys: str) -> None:
+        """Presses keys and waits until all are handled: one whose widget is gone takes 0.5 s."""
         await self.pilot.press(*keys)
         await self.drawn()
+        if not self._are_handled():
+            await self.wait_for(self._are_handled, "the keys")
+            await self.drawn()
+
+    def _are_handled(self) -> bool:
+        return self.app._busy is None or self.app._exit
 
     async def resize(self, width: int, height: int) -> None:
         await self.pilot.resize_terminal(width, height)
