@@ -1,7 +1,8 @@
 """Trains a small DDP model; rank 1's dataset takes 5 ms more for each item while a file is there.
 
 Truth: while FOLDER/late exists, each of rank 1's batches takes ITEMS times LATE_S longer, so each
-step does, in the fetch of rank 1. FOLDER/step has the number of the last step.
+step does, in the fetch of rank 1. FOLDER/step has the number of the last step. While FOLDER/hold
+exists, rank 0 begins no other.
 """
 
 import sys
@@ -47,6 +48,8 @@ def main() -> None:
         optimizer.step()
         if dist.get_rank() == 0:
             (folder / "step").write_text(f"{step:06}")
+            while (folder / "hold").exists():
+                time.sleep(0.001)
 
 
 if __name__ == "__main__":

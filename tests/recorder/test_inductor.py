@@ -28,7 +28,6 @@ KIND = "all_to_all_single"
 PROGRAM = """
     import hashlib, json, os, sys, time
     import torch, torch.distributed as dist
-    import torch._inductor.config as inductor
     import torch.distributed._functional_collectives as functional
     from torch._dynamo.utils import counters
     from torch.distributed.device_mesh import init_device_mesh
@@ -44,8 +43,6 @@ PROGRAM = """
             return x + functional.all_to_all_single_autograd(x, None, None, dist.group.WORLD)
 
     how, told = sys.argv[1:]
-    inductor.cpp.enable_kernel_profile = True
-    inductor.compile_threads = 1
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     net = torch.nn.Sequential(Block(), torch.nn.Linear(16, 4))
@@ -121,6 +118,8 @@ def test_what_inductor_compiled_is_observed_and_trains_identically(
     def trained(name: str, **variables: Any) -> list[Any]:
         cache: dict[str, Any] = {
             "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache-{name}"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",
         }
         return run(PROGRAM, tmp_path / name, how, str(told), ranks=2, **cache, **variables)
 

@@ -592,9 +592,8 @@ def test_a_copy_of_the_build_is_used(tmp_path: Path, copied: Path) -> None:
 
 
 def test_without_a_build_python_records(tmp_path: Path) -> None:
-    assert refusal(tmp_path).startswith(
-        "Python: none was built for this torch: run `frtop build-native`"
-    )
+    said = "none was built for this torch: run `frtop build-native` before its next start"
+    assert refusal(tmp_path) == f"Python: {said}"
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702])

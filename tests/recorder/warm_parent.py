@@ -20,7 +20,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final
 
-import torch._dynamo  # a second of CPU, which DDP and optimizers would take in each rank
+# Dynamo imports it: half a second in each rank that uses DDP.
+import sympy  # type: ignore[import-untyped]  # noqa: F401
 import torch.distributed
 import torch.nn.parallel
 import torch.testing._internal.distributed.fake_pg

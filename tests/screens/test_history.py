@@ -53,7 +53,7 @@ async def test_a_bracket_goes_back_to_a_screen_as_it_was_left() -> None:
         assert isinstance(app.screen, RankScreen)
         rank = app.screen.rank
         await app.press("4")
-        await app.wait_for(lambda: isinstance(app.screen, StacksScreen))
+        assert isinstance(app.screen, StacksScreen)
         asked = list(app.source.dumped)
         await app.press("left_curly_bracket")
         assert isinstance(app.screen, RankScreen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -16,8 +16,6 @@ DEADLINE_S = 300.0
 """Steps of a loaded host take ten times as long."""
 STEPS = 120
 """Between two captures, at least."""
-HELD: Final = 900
-"""Steps whose ops fit into a ring."""
 
 
 @pytest.mark.long
@@ -28,8 +26,8 @@ def test_a_run_that_got_slower_fails_and_one_that_did_not_passes(
     try:
         wait_for_ranks(home, 2)
         captured(tmp_path, "0.cap", steps=20)  # the warm-up
-        before = captured(tmp_path, "a.cap", steps=STEPS)
-        made = captured(tmp_path, "b.cap", steps=STEPS) - before
+        captured(tmp_path, "a.cap", steps=STEPS)
+        captured(tmp_path, "b.cap", steps=STEPS)
         (tmp_path / "late").touch()
         captured(tmp_path, "c.cap", steps=4 * STEPS)  # after some from before the change
     finally:
@@ -37,21 +35,20 @@ def test_a_run_that_got_slower_fails_and_one_that_did_not_passes(
         job.communicate(timeout=60)
     # A host at full load may leave it undecided.
     apart, overlapping = (diff(tmp_path, name, "b", {0, 4}) for name in ("a", "0"))
-    assert STEPS <= apart[0]["samples_after"] <= overlapping[0]["samples_after"]
-    if made < HELD:  # else the newer capture has nothing of the time before the older ones
-        assert apart[0]["samples_after"] < overlapping[0]["samples_after"]
+    assert STEPS <= apart[0]["samples_after"] < overlapping[0]["samples_after"]
     for one in diff(tmp_path, "b", "c", {6}):
         assert one["result"] in {"above", "undecided"}, one  # one of both is above, at any load
         assert one["after_ns"] - one["before_ns"] > 10e6  # 20 ms, and what the host adds
 
 
-def captured(folder: Path, name: str, steps: int) -> int:
-    """Writes a capture after so many more steps; returns how many there were when it was over."""
+def captured(folder: Path, name: str, steps: int) -> None:
+    """Writes a capture after so many more steps; the job makes none while that lasts."""
     first = steps_of(folder)
     wait_for(lambda: steps_of(folder) >= first + steps, "steps", DEADLINE_S)
+    (folder / "hold").touch()
     taken = frtop("capture", "-o", str(folder / name))
+    (folder / "hold").unlink()
     assert taken.returncode == 0, taken.stdout + taken.stderr
-    return steps_of(folder)
 
 
 def steps_of(folder: Path) -> int:

@@ -11,6 +11,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_probe.history_columns import unpack
 from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
@@ -50,6 +51,12 @@ def load(path: Path) -> BoxFile:
     times += [box.before.monotonic_ns] if box.before is not None else []
     if not all(0 <= time < _MAX_TIME_NS for time in times):
         raise damaged(path, "its times are impossible")
+    try:
+        for one in box.histories:
+            if one.history.columns is not None:
+                unpack(one.history.columns)
+    except ValueError as error:
+        raise damaged(path, str(error)) from error
     return BoxFile(path, box)
 
 
@@ -75,19 +82,8 @@ def jobs_of(files: Sequence[BoxFile]) -> dict[JobKey, list[BoxFile]]:
 
 
 def frame_of(files: Sequence[BoxFile]) -> Frame:
-    """The judged frame of one job's boxes.
-
-    Raises:
-        Unreadable: a history in one of them is damaged.
-    """
+    """The judged frame of one job's boxes."""
     path = files[0].path if len(files) == 1 else files[0].path.parent
-    try:
-        return _frame_of(files, path)
-    except ValueError as error:
-        raise damaged(path, str(error)) from error
-
-
-def _frame_of(files: Sequence[BoxFile], path: Path) -> Frame:
     job = next((one.box.job for one in files if one.box.job.nonce), files[0].box.job)
     boxes = {name: _with_job(box, job) for name, box in _by_host(files).items()}
     frame = replay(boxes)

@@ -261,7 +261,7 @@ def _build_native(verbs: Verbs[Parser]) -> None:
         help="compile the recorder's native kernels, so that an op costs about 1 µs",
         description="Compiles the recorder's kernels for a job's torch and Python, once for each"
         " pair; ranks find them in ~/.cache/frtop/native. Needs a C++ compiler. Without them the"
-        " kernels are Python and cost 10 to 45 µs an op. FRTOP_NATIVE=0 switches them off.",
+        " kernels are Python and cost 10 to 65 µs an op. FRTOP_NATIVE=0 switches them off.",
     )
     build.add_argument("--python", metavar="PATH",
                        help="the Python that runs the job (default: the one that runs frtop)"

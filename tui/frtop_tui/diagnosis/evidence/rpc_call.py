@@ -81,8 +81,11 @@ def handler_of(view: Rank) -> wire.ThreadStack | None:
 
 def is_handler(stack: wire.ThreadStack) -> bool:
     """Whether a thread runs the program's function of a remote call."""
+    # A judgement asks this of each rank many times, and hardly any frame has such a name.
     named = [one for one in stack.frames[1:] if one.function.endswith("_run_function")]
-    return any(_HANDLERS.search(frame.file) for frame in named)
+    return any(
+        function_name(frame) == "_run_function" and _HANDLERS.search(frame.file) for frame in named
+    )
 
 
 def callee(call: RpcCall, caller: int, views: Mapping[int, Rank]) -> int | None:

@@ -198,7 +198,7 @@ def is_asleep_on_lock(process: wire.Process | None) -> bool:
     return "futex" in process.wchan or system_call(process) == "futex"
 
 
-# A judgement asks this of the same stacks again and again; theirs and the kernel's hashes are kept.
+# Asked many times about the same stacks, which keep their hashes: a quarter of a judgement.
 @lru_cache(maxsize=1024)
 def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) -> StackLocation:
     """Where a thread is, by its stack; without one, by the kernel."""
