@@ -76,7 +76,7 @@ def test_lines_stand_among_the_ops_newest_first() -> None:
 def test_of_a_rank_that_has_ended_nothing_goes_on() -> None:
     view = with_marks(*MARKS)
     ended = replace(view, exit_info=wire.ExitInfo(NOW - view.clock_ns))
-    assert "- in step 413: in fetch at its end" in shown(ended)
+    assert "- ended in step 413: in fetch at its end" in shown(ended)
 
 
 def test_without_marks_there_is_no_line() -> None:

@@ -70,10 +70,11 @@ def _unfinished(
         for mark in parts
         if not mark.end_ns
     ]
-    title = "in a step"
-    if before is not None:
-        title = f"in step {before.number + 1:,}"
-        title += "" if over else f" for {_age(rank, before.end_ns, now_ns)}"
+    title = f"in step {before.number + 1:,}" if before is not None else "in a step"
+    if over:
+        title = f"ended {title}"
+    elif before is not None:
+        title += f" for {_age(rank, before.end_ns, now_ns)}"
     return f"{title}: {', '.join(words)}" if words else title
 
 
