@@ -44,7 +44,8 @@ def test_no_frame_of_the_recorder_is_in_a_traceback(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
     known = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1",
-             "MASTER_PORT": str(free_port()), "FRTOP_DIR": str(tmp_path / "f")}  # fmt: skip
+             "MASTER_PORT": str(free_port()), "FRTOP_DIR": str(tmp_path / "f"),
+             "FRTOP_AGENT": "0"}  # fmt: skip
     ranks = [
         subprocess.Popen([sys.executable, "-m", "frtop_probe", str(program)],
                          env={**known, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
