@@ -6,17 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import textual.app
 import textual.pilot
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from connect.scripted_source import ScriptedSource
-from frtop_tui.app import FrtopApp
+from frtop_tui.app import FrtopApp, collect_rarely
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
 from waiting import DEADLINE_S, wait_for_async
+
+collect_rarely()  # as `run_app` does
 
 
 class Driven:
@@ -40,8 +45,10 @@ class Driven:
         await wait_for_async(condition, lambda: f"{what}; the terminal shows:\n{self.text()}")
 
     async def sees(self, *words: str) -> None:
+        shown = self.text()
         for word in words:
-            await self.wait_for(partial(self._is_visible, word), repr(word))
+            if word not in shown:
+                await self.wait_for(partial(self._is_visible, word), repr(word))
 
     def _is_visible(self, text: str) -> bool:
         return text in self.text()
@@ -86,6 +93,18 @@ async def all_handled(_seconds: float = 0) -> None:
         await asyncio.sleep(0)
 
 
+_parse = Stylesheet._parse_rules
+_parsed: dict[object, list[RuleSet]] = {}
+
+
+def parse_once(self: Stylesheet, *args: Any, **named: Any) -> list[RuleSet]:
+    """Parses the styles of each theme in one app only, not in hundreds."""
+    key = frozenset(self._variables.items()), args, frozenset(named.items())
+    if key not in _parsed:
+        _parsed[key] = _parse(self, *args, **named)
+    return _parsed[key]
+
+
 @asynccontextmanager
 async def driven(*frames: Frame, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Driven]:
     source = ScriptedSource(frames)
@@ -93,6 +112,7 @@ async def driven(*frames: Frame, size: tuple[int, int] = (80, 24)) -> AsyncItera
     with (
         patch.object(textual.app, "wait_for_idle", all_handled),
         patch.object(textual.pilot, "wait_for_idle", all_handled),
+        patch.object(Stylesheet, "_parse_rules", parse_once),
     ):
         async with app.run_test(size=size, notifications=True) as pilot:
             driven = Driven(app, source, pilot)
