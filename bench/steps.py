@@ -34,15 +34,18 @@ EQUAL_STEPS: Final = 5
 WARM_STEPS: Final = 2
 """Steps after each switch: the kernels are new, and the ranks come together again."""
 BUDGET_PERCENT: Final = 0.3
+Times = tuple[list[float], list[float]]
+"""In ms, with the recorder and without."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What a rank saw, in ms, with and without: median steps of blocks; single steps in turn."""
 
-    wall: tuple[list[float], list[float]]
-    cpu: tuple[list[float], list[float]]
-    turns: tuple[list[float], list[float]]
+    wall: Times
+    cpu: Times
+    turns: Times
+    turns_cpu: Times
     ops: float
     equal: bool
 
@@ -64,7 +67,8 @@ def main() -> None:
         print(f"{kind:<16}{kernel:<8}{ops:>4.0f} wall {row(*ranks[0].wall, ops)}  {equal}")
         print(f"{'':<29}cpu  {row(*ranks[0].cpu, ops)}", flush=True)
         if ranks[0].turns[0]:
-            print(f"{'':<16}{'in turn':<13}wall {row(*ranks[0].turns, ops)}", flush=True)
+            print(f"{'':<16}{'in turn':<13}wall {row(*ranks[0].turns, ops)}")
+            print(f"{'':<29}cpu  {row(*ranks[0].turns_cpu, ops)}", flush=True)
 
 
 def row(on_ms: list[float], off_ms: list[float], ops: float) -> str:
@@ -117,20 +121,25 @@ def measure(kind: str) -> Measured:
         if late:
             break
     switch.set(True)
-    turns = _in_turn(switch, step) if switch.is_native else ([], [])
+    turns, turns_cpu = _in_turn(switch, step) if switch.is_native else (([], []), ([], []))
     dist.destroy_process_group()
     wall, cpu = (
         tuple([block[clock] for block in blocks[on]] for on in (True, False)) for clock in (0, 1)
     )
-    return Measured(wall, cpu, turns, statistics.median(ops), equal)  # type: ignore[arg-type]
+    return Measured(wall, cpu, turns, turns_cpu, statistics.median(ops), equal)  # type: ignore[arg-type]
 
 
-def _in_turn(switch: Any, step: Any) -> tuple[list[float], list[float]]:
-    """Returns times of neighbouring steps, recorded and not; either is first in half of them."""
+def _in_turn(switch: Any, step: Any) -> tuple[Times, Times]:
+    """Returns times of neighbouring steps, recorded and not; either is first in half of them.
+
+    The first two lists are wall time, the other two CPU time: where others use the processors as
+    well, it alone shows what a step costs.
+    """
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 
-    took: dict[bool, list[float]] = {True: [], False: []}
+    wall: dict[bool, list[float]] = {True: [], False: []}
+    cpu: dict[bool, list[float]] = {True: [], False: []}
     end = time.monotonic() + MEASURE_S
     late = torch.tensor(0.0)
     while not late:
@@ -138,13 +147,14 @@ def _in_turn(switch: Any, step: Any) -> tuple[list[float], list[float]]:
             for first in (True, False):
                 for on in (first, not first):
                     switch.enable(on)
-                    began = time.perf_counter()
+                    began, used = time.perf_counter(), time.process_time()
                     step()
-                    took[on].append(1000 * (time.perf_counter() - began))
+                    wall[on].append(1000 * (time.perf_counter() - began))
+                    cpu[on].append(1000 * (time.process_time() - used))
         late.fill_(float(time.monotonic() > end))
         dist.all_reduce(late)
     switch.enable(True)
-    return took[True], took[False]
+    return (wall[True], wall[False]), (cpu[True], cpu[False])
 
 
 def _trained(switch: Any, make: Any, here: Any, *, on: bool) -> str:
