@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from frtop_probe import keys, wire
 from frtop_probe.agent import announcement
@@ -24,6 +25,12 @@ from waiting import DEADLINE_S, wait_for
 
 RANK_PROGRAM = Path(__file__).with_name("rank_program.py")
 DEADLINE = DEADLINE_S
+_HANDSHAKE_EVENTS = (
+    zmq.Event.HANDSHAKE_FAILED_AUTH
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_SUCCEEDED
+)
 
 
 class RankProcess:
@@ -199,3 +206,24 @@ class Host:
                 agent.communicate()
                 raise
             assert "Traceback" not in errors, errors
+
+
+def handshake(card: Announcement, pair: tuple[bytes, bytes] | None, port: int) -> zmq.Event:
+    """The outcome of a handshake with these keys."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    client = context.socket(zmq.SUB if port == card.pub else zmq.DEALER)
+    monitor = client.get_monitor_socket(_HANDSHAKE_EVENTS)
+    try:
+        client.linger = 0
+        if pair is not None:
+            client.curve_publickey, client.curve_secretkey = pair
+            client.curve_serverkey = card.public_key.encode()
+        client.connect(f"tcp://{card.address}:{port}")
+        assert monitor.poll(int(DEADLINE * 1000))
+        event = zmq.Event(recv_monitor_message(monitor)["event"])
+        client.disable_monitor()
+        return event
+    finally:
+        client.close()
+        monitor.close()
+        context.destroy(linger=0)

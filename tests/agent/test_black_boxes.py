@@ -182,31 +182,29 @@ def test_a_hung_job_killed_as_a_whole_has_its_stacks_in_the_box(
     assert stack.frames[0].function == "read_for_ever"
 
 
-@pytest.mark.parametrize("order", ["stop", "exit 0"])
-def test_a_clean_end_leaves_no_box(host: Host, record: Path, order: str) -> None:
-    started, _ = start_pending(host, 2)
-    wait_for(lambda: not is_unlocked(host), "the lock is held")
-    for rank in started:
-        rank.send_command(order)
-    wait_for(lambda: is_unlocked(host), "no box is pending")
-    assert not list(record.iterdir())
-
-
-def test_an_exit_status_is_a_bad_end(host: Host, record: Path) -> None:
-    (rank,), _ = start_pending(host, 1)
-    rank.send_command("exit 3")
-    exit_info = ranks(wait_for_complete_box(record).after)[0].exit_info
-    assert exit_info is not None
-    assert exit_info.exit_code == 3
-
-
-def test_unrecorded_jobs_have_no_box(host: Host, tmp_path: Path) -> None:
-    (rank,), _ = start_pending(host, 1)
+def test_a_job_that_is_not_recorded_or_ends_well_leaves_no_box(host: Host, record: Path) -> None:
+    del host.environment["FRTOP_RECORD"]
+    (unrecorded,), _ = start_pending(host, 1)
     assert is_unlocked(host)
-    rank.kill()
+    unrecorded.kill()
     operator = host.operators[-1]
     wait_for(lambda: operator.state().ranks[0].exit_info, "the death is known")
     assert not lock_file(host.folder).exists()
+
+    host.environment["FRTOP_RECORD"] = str(record)
+    started = [host.rank("wait", rank=rank) for rank in range(2)]
+    for rank in started:
+        rank.send_command("op")
+        assert rank.read_line() == "done"
+    wait_for(lambda: len(operator.state().ranks) == 3, "the agent tracks all ranks")
+    wait_for(lambda: lock_file(host.folder).exists() and not is_unlocked(host), "the lock is held")
+    with lock_file(host.folder).open("rb") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    assert not wait_for_boxes([host.folder], time.time_ns(), 0.1)
+    for rank, order in zip(started, ("stop", "exit 0"), strict=True):
+        rank.send_command(order)
+    wait_for(lambda: is_unlocked(host), "no box is pending")
+    assert not list(record.iterdir())
 
 
 def test_two_jobs_leave_two_boxes(host: Host, record: Path) -> None:
@@ -216,28 +214,32 @@ def test_two_jobs_leave_two_boxes(host: Host, record: Path) -> None:
         started += [host.rank("wait", rank=rank) for rank in range(2)]
     operator = host.operator(host.agent())
     wait_for(lambda: len(operator.state().ranks) == 4, "the agent tracks all ranks")
-    started[0].kill()
+    started[0].send_command("exit 3")
     wait_for(lambda: read_box(record), "a box of the first job")
     for rank in started[1:]:
         rank.kill()
     for like, name in (("*-one-*.box", "one"), ("*-t_w_o-*.box", "t/w:o")):
         found = wait_for_complete_box(record, like)
         assert found.job.run_id == name
-        assert set(ranks(found.after)) == {0, 1}
+        ends = [rank.exit_info for rank in ranks(found.after).values()]
+        assert [end and end.exit_code for end in ends] == [3 if name == "one" else None, None]
     assert all(path.suffix == ".box" for path in record.iterdir())
 
 
-@pytest.mark.parametrize("instead", [None, b""])
-def test_an_unwritable_folder_gives_a_note(host: Host, record: Path, instead: bytes | None) -> None:
-    (rank, _), _ = start_pending(host, 2)
-    record.rmdir()
-    if instead is not None:
-        record.write_bytes(instead)
-    rank.kill()
-    operator = host.operators[-1]
-    notes = wait_for(lambda: operator.state().notes, "a note")
-    assert str(record) in notes[0]
-    assert "--record" in notes[0]
+def test_an_unwritable_folder_gives_a_note(host: Host, tmp_path: Path) -> None:
+    folders = [tmp_path / "missing", tmp_path / "file"]
+    folders[1].touch()
+    for folder in folders:
+        host.environment |= {"FRTOP_RECORD": str(folder), "TORCHELASTIC_RUN_ID": folder.name}
+        host.rank("wait")
+    operator = host.operator(host.agent())
+    wait_for(lambda: len(operator.state().ranks) == 2, "the agent tracks both ranks")
+    for rank in host.ranks:
+        rank.kill()
+    wait_for(lambda: len(operator.state().notes) == 2, "two notes")
+    for note, folder in zip(sorted(operator.state().notes), sorted(folders), strict=True):
+        assert str(folder) in note
+        assert "--record" in note
     first = operator.update()
     assert operator.update().number > first.number
 
@@ -267,23 +269,22 @@ def test_a_full_folder_has_no_partial_box(host: Host, record: Path) -> None:
         assert [path.name for path in record.iterdir()] == ["fill"]
 
 
-def test_a_terminated_agent_finishes_its_boxes(host: Host, record: Path) -> None:
+def test_a_terminated_agent_finishes_its_boxes_and_does_not_wait_for_a_living_job(
+    host: Host, record: Path
+) -> None:
     started, _ = start_pending(host, 3)
+    host.environment["TORCHELASTIC_RUN_ID"] = "living"
+    host.rank("wait")
+    operator = host.operators[-1]
+    wait_for(lambda: len(operator.state().ranks) == 4, "the agent tracks all ranks")
     for rank in started:
         rank.process.send_signal(signal.SIGKILL)
     host.agents[-1].terminate()
     assert host.agents[-1].wait(DEADLINE_S) == 0
     found = read_box(record)
     assert found is not None
-    assert found.complete
+    assert (found.complete, found.job.run_id) == (True, "test")
     assert not lock_file(host.folder).exists()
-
-
-def test_a_terminated_agent_does_not_wait_for_a_living_job(host: Host, record: Path) -> None:
-    start_pending(host, 1)
-    host.agents[-1].terminate()
-    assert host.agents[-1].wait(DEADLINE_S) == 0
-    assert not list(record.iterdir())
 
 
 def test_an_agent_started_after_the_death_writes_one_box(host: Host, record: Path) -> None:
@@ -303,14 +304,6 @@ def test_an_agent_started_after_the_death_writes_one_box(host: Host, record: Pat
     wait_for(lambda: operator.state().ranks, "the agent tracks the ring")
     wait_for(lambda: is_unlocked(host), "no box is pending")
     assert len(list(record.iterdir())) == 1
-
-
-def test_the_recording_lock_is_held_while_a_rank_lives(host: Host, record: Path) -> None:
-    start_pending(host, 1)
-    wait_for(lambda: not is_unlocked(host), "the lock is held")
-    with lock_file(host.folder).open("rb") as file, pytest.raises(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    assert not wait_for_boxes([host.folder], time.time_ns(), 0.1)
 
 
 def test_snapshots_of_a_stall_come_in_pairs_and_ever_less_often() -> None:

@@ -357,7 +357,7 @@ builder = RingBuilder(Path(sys.argv[1]))
 builder.standard_tables()
 builder.add_signature(2, "barrier")
 print(builder.path, flush=True)
-while builder.numbers.get(1, 0) < 150_000:
+while builder.numbers.get(1, 0) < 50_000:
     builder.op(signature=1 + (builder.sequence % 3 == 0), done=True)
 """
 

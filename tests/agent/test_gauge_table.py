@@ -278,7 +278,7 @@ async def test_a_child_that_fails_is_named_and_not_asked_again_at_once(
 ) -> None:
     begun = tmp_path / "begun"
     program = f"open({str(begun)!r}, 'a').write('x'); {program}"
-    reader = HostWorker(deadline_s=0.5, command=[sys.executable, "-c", program])
+    reader = HostWorker(deadline_s=0.1, command=[sys.executable, "-c", program])
     try:
         for _ in range(2):
             assert (await reader.read([1])).notes == (said,)

@@ -30,7 +30,7 @@ from waiting import wait_for
 
 
 def test_of_many_agents_started_at_once_one_stays(host: Host) -> None:
-    agents = [host.spawn() for _ in range(4)]
+    agents = [host.spawn() for _ in range(3)]
     wait_for(lambda: sum(agent.poll() is None for agent in agents) == 1, "one is left")
     card = wait_for(lambda: announcement.find_agent(host.folder), "it announces itself")
     (running,) = [agent for agent in agents if agent.poll() is None]
@@ -93,7 +93,7 @@ def test_an_agent_waits_for_one_that_is_leaving(host: Host) -> None:
     assert leaving is not None
     process = host.spawn()
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(2)
+        process.wait(1)
     leaving.release()
     card = wait_for(lambda: announcement.find_agent(host.folder), "the next one")
     assert card.pid == process.pid
@@ -125,9 +125,9 @@ def test_a_malformed_card_is_ignored(host: Host, content: str) -> None:
 def test_an_agent_leaves_after_its_linger_time_and_removes_rings(host: Host) -> None:
     rank = host.rank("wait")
     ring = next(host.folder.glob("*.ring"))
-    host.agent(FRTOP_AGENT_LINGER="1")
+    host.agent(FRTOP_AGENT_LINGER="0.5")
     with pytest.raises(subprocess.TimeoutExpired):
-        host.agents[-1].wait(2)  # the rank lives
+        host.agents[-1].wait(1)  # the rank lives
     rank.kill()
     assert host.agents[-1].wait(DEADLINE) == 0
     assert not ring.exists()
@@ -137,10 +137,10 @@ QUICK = """
 import sys
 from frtop_probe.agent import service
 from frtop_probe.agent.__main__ import main
-service.REQUEST_GAP = 2.0
+service.REQUEST_GAP = 1.0
 sys.exit(main())
 """
-"""An agent for which two seconds without a request are enough; e2e/test_unprepared has all 8."""
+"""An agent for which a second without a request is enough; e2e/test_unprepared has all 8."""
 
 
 def test_an_operators_agent_leaves_after_the_last_request(host: Host) -> None:
@@ -149,7 +149,7 @@ def test_an_operators_agent_leaves_after_the_last_request(host: Host) -> None:
     asked = time.monotonic()
     operator.state()
     assert host.agents[-1].wait(DEADLINE) == 0
-    assert time.monotonic() - asked >= 2.0
+    assert time.monotonic() - asked >= 1.0
 
 
 @pytest.mark.long
@@ -163,21 +163,18 @@ def test_an_operators_agent_with_a_prepared_rank_stays_as_any_other(host: Host) 
     assert now.instance == card.instance  # it did not leave and come back either
 
 
-def test_processes_are_looked_at_only_while_somebody_asks_and_may_be_left_alone(
-    host: Host,
-) -> None:
+def test_processes_are_looked_at_or_left_alone_as_the_variable_says(host: Host) -> None:
     children = functools.partial(_children, host)
-    operator = host.operator(host.agent(FRTOP_UNPREPARED="1"))
-    time.sleep(1.5)
-    assert children() == []
-    operator.state()
-    wait_for(children, "the child that reads")
-    host.agents[-1].terminate()
-    wait_for(lambda: not agent_lives(host.folder), "it ends")
     operator = host.operator(host.agent(FRTOP_UNPREPARED="0"))
     operator.state()
     time.sleep(1.5)
     assert children() == []
+    host.agents[-1].terminate()
+    wait_for(lambda: not agent_lives(host.folder), "it ends")
+    operator = host.operator(host.agent(FRTOP_UNPREPARED="1"))
+    assert children() == []
+    operator.state()
+    wait_for(children, "the child that reads")
 
 
 def _children(host: Host) -> list[int]:
@@ -240,22 +237,6 @@ def test_an_agent_drops_inherited_descriptors_and_limits(host: Host) -> None:
     assert 0 < resource.prlimit(agent.pid, resource.RLIMIT_DATA)[0] <= MEMORY
 
 
-def test_ended_ranks_are_removed_for_new_ones(host: Host) -> None:
-    """Their rings are in shared memory, which a job that restarts must not fill."""
-    paths = [RingBuilder(host.folder, start_ticks=n + 1).path for n in range(40)]
-    operator = host.operator(host.agent())
-    assert len(operator.state().ranks) == 40
-    rank = host.rank("wait")
-
-    def is_tracked() -> bool:
-        last = operator.state().ranks[-1].identity
-        return last is not None and last.pid == rank.pid
-
-    wait_for(is_tracked, "the new rank is adopted")
-    assert len(operator.state().ranks) == 40
-    assert sum(path.exists() for path in paths) == 39
-
-
 def test_an_agent_ends_cleanly_while_it_takes_snapshots(host: Host) -> None:
     for rank in range(3):
         host.rank("wait", rank=rank)
@@ -276,7 +257,7 @@ def test_a_flood_of_requests_does_not_stop_the_updates(host: Host) -> None:
     operator.state()
     number = operator.update().number
     end = time.monotonic() + DEADLINE
-    for later in range(1, 6):
+    for later in (1, 2):
         while not operator.subscriber.poll(0):
             assert time.monotonic() < end, "no update while requests come"
             operator.dealer.send(wire.to_frame(wire.StateRequest(1)))

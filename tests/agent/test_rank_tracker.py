@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import struct
 import subprocess
@@ -353,15 +354,18 @@ async def test_an_end_that_cannot_be_saved_is_said(
 async def test_ended_ranks_do_not_displace_living_ones(
     clock: TickClock, tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Their rings are in shared memory, which a job that restarts must not fill."""
     monkeypatch.setattr(rank_tracker, "MAX_RANKS", 8)
-    for number in range(12):
-        RingBuilder(tmp_path, start_ticks=number + 1)
+    paths = [RingBuilder(tmp_path, start_ticks=number + 1).path for number in range(12)]
+    for _ in range(3):
+        clock.tick()
     process = sleeper()
     RingBuilder(tmp_path, pid=process.pid)
     for _ in range(3):
         clock.tick()
     assert [rank.pid for rank in clock.tracker.ranks.values() if rank.lives] == [process.pid]
     assert len(clock.tracker.ranks) == 8
+    assert sum(path.exists() for path in paths) < 12
 
 
 async def test_traffic_of_a_busy_host_is_bounded(tmp_path: Path, sleeper: Sleeper) -> None:
@@ -447,3 +451,45 @@ async def test_a_send_is_counted_whatever_phase_issued_it(
     clock.tick()
     assert clock.tracker.notes == ()
     assert len(clock.tracker.full()) == 1
+
+
+async def test_unreadable_rings_give_one_note(clock: TickClock, tmp_path: Path) -> None:
+    (tmp_path / "1-1.ring").write_bytes(b"x" * 4096)
+    os.mkfifo(tmp_path / "2-2.ring")
+    (tmp_path / "3-3.ring").symlink_to("/dev/zero")
+    for _ in range(6):
+        clock.tick()
+    (note,) = clock.tracker.notes
+    assert "1-1.ring" in note
+
+
+MALFORMED: tuple[object, ...] = (
+    None, 7, [], ["x"], "x" * 9000, {"kind": 5, "job": 3, "ranks": []},
+    {"name": "\udcff", "description": "\ud800", "timeout_s": 2**80, "epoch": -(2**90)},
+    {"kind": "\udcff", "root": 2**70, "in_splits": [2**70], "inputs": [["\udcff", [-1], 2**70]]},
+    {"kind": "x", "argv": ["\udc80"], "rank": 2**70, "job": {"run_id": "\udcff"}, "text": "\udcff"},
+    {"kind": "\udcff", "frames": [["\udcff", "\udcff", 2**80], 5], "main": True, "at_ns": 2**70},
+    "\udcff", ["\udcff", 2**80, "\udcff"],
+)  # fmt: skip
+
+
+async def test_malformed_rings_are_shown_without_what_is_malformed(
+    clock: TickClock, tmp_path: Path
+) -> None:
+    for number, payload in enumerate(MALFORMED):
+        ring = RingBuilder(tmp_path, start_ticks=number + 1)
+        for kind in (*Side, 99):
+            ring.add_entry(kind, 1, payload)
+        ring.op()
+        ring.op()
+    wild = RingBuilder(tmp_path)
+    for cell in StatusCell:
+        if cell is not StatusCell.SIDE_USED:
+            wild.cells[cell] = -(2**62) if cell % 2 else 2**40
+    clock.tick()
+    full = clock.tracker.full()
+    assert len(full) == len(MALFORMED) + 1
+    wire.encode(wire.Update("h", "i", 1, 1, 1, full))
+    for rank in clock.tracker.ranks.values():
+        rank.recent_ops(10)
+    assert clock.tracker.notes == ()

@@ -7,40 +7,10 @@ from typing import Any
 
 import pytest
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
-from agent.agent_host import DEADLINE, Host
+from agent.agent_host import DEADLINE, Host, handshake
 from frtop_probe import keys
-from frtop_probe.agent.announcement import Announcement
 from waiting import wait_for
-
-_HANDSHAKE_EVENTS = (
-    zmq.Event.HANDSHAKE_FAILED_AUTH
-    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
-    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.Event.HANDSHAKE_SUCCEEDED
-)
-
-
-def handshake(card: Announcement, pair: tuple[bytes, bytes] | None, port: int) -> zmq.Event:
-    """The outcome of a handshake with these keys."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    client = context.socket(zmq.SUB if port == card.pub else zmq.DEALER)
-    monitor = client.get_monitor_socket(_HANDSHAKE_EVENTS)
-    try:
-        client.linger = 0
-        if pair is not None:
-            client.curve_publickey, client.curve_secretkey = pair
-            client.curve_serverkey = card.public_key.encode()
-        client.connect(f"tcp://{card.address}:{port}")
-        assert monitor.poll(int(DEADLINE * 1000))
-        event = zmq.Event(recv_monitor_message(monitor)["event"])
-        client.disable_monitor()
-        return event
-    finally:
-        client.close()
-        monitor.close()
-        context.destroy(linger=0)
 
 
 def test_only_listed_keys_connect(host: Host) -> None:
@@ -63,10 +33,18 @@ def occupy(port: int) -> socket.socket:
     return listener
 
 
-def test_a_used_default_port_gives_the_next_pair(host: Host) -> None:
+def test_a_used_default_port_gives_the_next_pair_which_is_free_afterwards(host: Host) -> None:
     with occupy(host.port + 1):
         card = host.agent()
     assert (card.pub, card.ask) == (host.port + 2, host.port + 3)
+    host.agents[-1].terminate()
+    assert host.agents[-1].wait(DEADLINE) == 0
+
+    def bindable() -> bool:
+        with occupy(card.pub), occupy(card.ask):
+            return True
+
+    assert wait_for(bindable, "both ports are free")
 
 
 def test_an_address_of_another_host_is_an_error(host: Host) -> None:
@@ -84,15 +62,3 @@ def test_an_invalid_option_is_named(host: Host, variable: str, value: str) -> No
     _, errors = agent.communicate(timeout=DEADLINE)
     assert agent.returncode == 2
     assert f"{variable}={value}" in errors
-
-
-def test_ports_are_free_after_the_agent_left(host: Host) -> None:
-    card = host.agent()
-    host.agents[-1].terminate()
-    assert host.agents[-1].wait(DEADLINE) == 0
-
-    def bindable() -> bool:
-        with occupy(card.pub), occupy(card.ask):
-            return True
-
-    assert wait_for(bindable, "both ports are free")

@@ -189,15 +189,9 @@ async def test_a_read_that_did_not_return_is_not_repeated_soon(
     assert rank.full().notes == (TOOK_TOO_LONG,)
 
 
-async def test_a_search_that_did_not_return_is_not_repeated_soon(watch: Watch) -> None:
-    watch.reads.discovery = Discovery(reasons=(SCAN_TOOK_TOO_LONG,))
-    watch.asked = None
-    await wait_for_async(lambda: watch.tracker.notes, "a note")
-    await asyncio.sleep(0.4)
-    assert len(watch.reads.scans) == 1
-
-
-@pytest.mark.parametrize("reason", [CHILD_ENDED, NO_CHILD, f"{SCAN_FAILED}: KeyError('odd')"])
+@pytest.mark.parametrize(
+    "reason", [SCAN_TOOK_TOO_LONG, CHILD_ENDED, NO_CHILD, f"{SCAN_FAILED}: KeyError('odd')"]
+)
 async def test_a_search_that_failed_is_not_repeated_soon(watch: Watch, reason: str) -> None:
     """Each try may cost a child, and with it the addresses of all ranks."""
     watch.reads.discovery = Discovery(reasons=(reason,))

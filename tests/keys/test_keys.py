@@ -63,34 +63,24 @@ def link(*_):
     raise OSError(errno.EPERM, "no hard links")
 if sys.argv[1] == "without":
     os.link = link
-print("ready", flush=True)
-sys.stdin.readline()
-print(keys.load(create=True).shown)
+wait, go = os.pipe()
+for _ in range(16):
+    if not os.fork():
+        os.close(go)
+        os.read(wait, 1)
+        os.write(1, keys.load(create=True).shown.encode() + b"\\n")
+        os._exit(0)
+os.close(go)
+for _ in range(16):
+    os.wait()
 """
 
 
 @pytest.mark.parametrize("links", ["with", "without"])
 def test_concurrent_processes_get_the_same_key(config: Path, links: str) -> None:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", _MANY, links],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(16)
-    ]
-    for rank in ranks:
-        assert rank.stdout is not None
-        assert rank.stdout.readline() == "ready\n"
-    printed = set()
-    for rank in ranks:
-        assert rank.stdin is not None
-        rank.stdin.write("go\n")
-        rank.stdin.flush()
-    for rank in ranks:
-        printed.add(rank.communicate()[0])
-    assert printed == {keys.load(create=False).shown + "\n"}
+    command = [sys.executable, "-c", _MANY, links]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert printed == 16 * f"{keys.load(create=False).shown}\n"
     assert list((config / "frtop").iterdir()) == [config / "frtop" / "key"]
 
 
@@ -351,16 +341,18 @@ def test_a_list_behind_a_symlink_is_changed_in_place(tmp_path: Path) -> None:
 def test_concurrent_changes_lose_no_entry() -> None:
     pair = keys.load(create=True)
     program = (
-        "import sys; from frtop_probe.keys import editing, AuthorizedKey, load, parse_public\n"
+        "import os, sys; from frtop_probe.keys import editing, AuthorizedKey, load, parse_public\n"
         "pair = load(create=False)\n"
-        "for word in sys.argv[1:]: editing.admit(pair, AuthorizedKey(parse_public(word), 'act'))"
+        "words = sys.argv[1:]\n"
+        "for n in range(4):\n"
+        "    if not os.fork():\n"
+        "        for word in words[n::4]:\n"
+        "            editing.admit(pair, AuthorizedKey(parse_public(word), 'act'))\n"
+        "        os._exit(0)\n"
+        "assert [os.wait()[1] for _ in range(4)] == [0] * 4\n"
     )
     publics = [zmq.curve_keypair()[0] for _ in range(24)]
     words = [keys.format_public(public) for public in publics]
-    children = [
-        subprocess.Popen([sys.executable, "-c", program, *words[n : n + 6]])
-        for n in range(0, 24, 6)
-    ]
-    assert [child.wait() for child in children] == [0] * 4
+    subprocess.run([sys.executable, "-c", program, *words], check=True)
     assert {one.public for one in keys.authorized(pair)} == set(publics)
     assert len(list(pair.path.parent.iterdir())) == 2

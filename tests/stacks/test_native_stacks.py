@@ -191,6 +191,7 @@ async def test_a_stop_by_somebody_else_meanwhile_is_left(
     target.finish()
 
 
+@pytest.mark.long
 async def test_a_stop_by_somebody_else_is_told_when_the_process_gets_no_cpu_to_stop(
     target: Debugged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

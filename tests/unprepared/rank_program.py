@@ -16,6 +16,8 @@ from torch.multiprocessing.spawn import spawn
 
 def join(rank: int, size: int, store: str) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
     """Makes the default group, one of ranks 0 and 1, and one of ranks 0 and 2."""
+    # A forked rank has loaded torch before its variables were set.
+    dist.set_debug_level_from_env()  # type: ignore[attr-defined]
     dist.init_process_group(
         "gloo",
         init_method=f"file://{store}",

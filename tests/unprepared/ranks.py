@@ -32,15 +32,14 @@ def job(
     lines and environments, as the kernel shows them, are those of that process.
     """
     store = folder / "store"
-    count = 1 if what in ("spawned", "without_groups") else size
+    count = 1 if what == "without_groups" else size
     processes: list[Rank] = []
     try:
         for rank in range(count):
             of_rank = {"RANK": str(rank), "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
-            start = _warm if warm and not environment else _cold
+            start = _warm if warm else _cold
             processes.append(start(what, store, {**os.environ, **of_rank, **environment}))
-        ranks = 1 if what == "without_groups" else size
-        yield [_pid_of(store, rank, processes) for rank in range(ranks)]
+        yield [_pid_of(store, rank, processes) for rank in range(count)]
     finally:
         for process in processes:
             with suppress(ProcessLookupError):

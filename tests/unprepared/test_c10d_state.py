@@ -168,15 +168,6 @@ def test_one_in_a_barrier_others_in_an_all_reduce(tmp_path: Path) -> None:
     assert found == [(["allreduce"], 6), (["allreduce"], 6), (["barrier"], 6)]
 
 
-def test_ranks_of_mp_spawn(tmp_path: Path) -> None:
-    with job("spawned", tmp_path, size=2) as pids:
-        for rank, pid in enumerate(pids):
-            with UnpreparedReader(pid) as reader:
-                c10d = wait_for_c10d(reader, lambda c10d: bool(pending_kinds(c10d)), "an op")
-            assert default_group(c10d).rank == rank
-            assert pending_kinds(c10d) == (["barrier"] if rank == 1 else ["allreduce"])
-
-
 def test_queued_ops(tmp_path: Path) -> None:
     with job("queued", tmp_path) as pids, UnpreparedReader(pids[1]) as reader:
         c10d = wait_for_c10d(reader, lambda c10d: len(pending_kinds(c10d)) == 6, "six ops")

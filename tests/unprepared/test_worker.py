@@ -146,7 +146,7 @@ async def test_a_child_that_does_not_answer_is_left_behind(fake: Fake) -> None:
 
 async def test_a_child_that_works_is_waited_for(fake: Fake) -> None:
     """It has no core for itself on a machine that has too much to do."""
-    reader = fake(f"end = time.time() + 1.5\n    while time.time() < end: pass\n    {ANSWER}")
+    reader = fake(f"end = time.time() + 0.5\n    while time.time() < end: pass\n    {ANSWER}")
     assert (await reader.look(os.getpid())).reason == ""
 
 

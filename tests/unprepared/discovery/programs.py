@@ -28,29 +28,8 @@ batches = iter(DataLoader(list(range(64)), num_workers=int(sys.argv[1]), batch_s
 next(batches)
 signal.pause()
 """
-SPAWNED = """
-import signal
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
-def train(index, port):
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=index, world_size=2)
-    signal.pause()
 
-if __name__ == "__main__":
-    import socket
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    mp.spawn(train, (port,), nprocs=2)
-"""
-AT_RUN_TIME = """
-import os, signal, sys
-import torch.distributed as dist
-
-os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-dist.init_process_group("gloo", "file://" + sys.argv[1], rank=0, world_size=1)
-signal.pause()
-"""
 LIKE_A_RANK = """
 import ctypes, signal, sys, threading
 

@@ -12,14 +12,9 @@ import pytest
 
 from frtop_probe.unprepared.discovery.facts import FoundJob
 from frtop_probe.unprepared.discovery.scanner import Scanner
-from unprepared.discovery.programs import (
-    AT_RUN_TIME,
-    LIKE_A_RANK,
-    SPAWNED,
-    TORCHRUN,
-    TRAIN,
-    Programs,
-)
+from frtop_probe.unprepared.reader import UnpreparedReader
+from unprepared.discovery.programs import LIKE_A_RANK, TORCHRUN, TRAIN, Programs
+from unprepared.ranks import PROGRAM, default_group, pending_kinds, wait_for_c10d
 from waiting import wait_for
 
 
@@ -28,41 +23,42 @@ def roles(found: FoundJob) -> Counter[str]:
 
 
 @pytest.mark.job
-def test_torchrun_with_data_workers(programs: Programs) -> None:
-    process = programs.start(*TORCHRUN, programs.script(TRAIN), "2")
+def test_torchrun_with_data_workers_that_frtop_has_started(programs: Programs) -> None:
+    environ = {"FRTOP_DIR": str(programs.folder), "FRTOP_AGENT": "0"}
+    programs.folder.chmod(0o700)
+    process = programs.start(
+        sys.executable, "-m", "frtop_tui", "run", "--", *TORCHRUN, programs.script(TRAIN), "2",
+        environ=environ,
+    )  # fmt: skip
     found = programs.wait_for_job(ranks=2, helpers=5)
     assert [(c.rank, c.world_size, c.local_rank) for c in found.ranks] == [(0, 2, 0), (1, 2, 1)]
     assert (found.name, found.launcher, found.launcher_pid) == ("train.py", "torchrun", process.pid)
     assert roles(found) == {"launcher": 1, "data_worker": 4}
-    assert not found.prepared
+    assert found.prepared
+    assert all(candidate.prepared for candidate in found.ranks)
     assert found.uid == os.getuid()
 
 
 @pytest.mark.job
-def test_a_job_that_frtop_has_started(programs: Programs) -> None:
-    environ = {"FRTOP_DIR": str(programs.folder), "FRTOP_AGENT": "0"}
-    programs.folder.chmod(0o700)
-    programs.start(
-        sys.executable, "-m", "frtop_tui", "run", "--", *TORCHRUN, programs.script(TRAIN), "0",
-        environ=environ,
-    )  # fmt: skip
-    found = programs.wait_for_job(ranks=2)
-    assert found.prepared
-    assert all(candidate.prepared for candidate in found.ranks)
-
-
-@pytest.mark.job
 def test_mp_spawn(programs: Programs) -> None:
-    process = programs.start(sys.executable, programs.script(SPAWNED, "spawned.py"))
+    process = programs.start(
+        sys.executable, str(PROGRAM), "spawned", str(programs.folder / "store"),
+        environ={"WORLD_SIZE": "2"},
+    )  # fmt: skip
     found = programs.wait_for_job(ranks=2, helpers=2)
     assert (found.name, found.launcher, found.launcher_pid) == (
-        "spawned.py", "mp.spawn", process.pid,
+        PROGRAM.name, "mp.spawn", process.pid,
     )  # fmt: skip
     assert [candidate.rank for candidate in found.ranks] == [None, None]
     assert roles(found) == {"launcher": 1, "resource_tracker": 1}
+    assert not found.prepared
+    for rank, candidate in enumerate(found.ranks):
+        with UnpreparedReader(candidate.pid) as reader:
+            c10d = wait_for_c10d(reader, lambda c10d: bool(pending_kinds(c10d)), "an op")
+        assert default_group(c10d).rank == rank
+        assert pending_kinds(c10d) == (["barrier"] if rank == 1 else ["allreduce"])
 
 
-@pytest.mark.job
 def test_rank_set_at_run_time(programs: Programs) -> None:
     asked = []
 
@@ -72,9 +68,7 @@ def test_rank_set_at_run_time(programs: Programs) -> None:
             raise OSError("not ours")
         return {"RANK": "0", "WORLD_SIZE": "1", "HF_TOKEN": "secret"}
 
-    process = programs.start(
-        sys.executable, programs.script(AT_RUN_TIME), str(programs.folder / "store")
-    )
+    process = programs.start(sys.executable, programs.script(LIKE_A_RANK))
     found = programs.wait_for_job(ranks=1)
     assert found.ranks[0].rank is None
     programs.scanner = Scanner(run_time_environ=environ)
