@@ -91,14 +91,9 @@ def total_sum(sent: Sequence[wire.BlockSums], last: int) -> int:
     return sum(sums_by_block(sent).values()) % MODULUS
 
 
-def test_few_ops_are_sent_one_by_one(rank_ring: RankRing) -> None:
+def test_few_ops_are_sent_one_by_one_and_once(rank_ring: RankRing) -> None:
     rank_ring.issue(3)
     assert list(sums_by_block(rank_ring.tick())) == [(1, 1), (2, 1), (3, 1)]
-
-
-def test_nothing_is_sent_without_new_ops(rank_ring: RankRing) -> None:
-    rank_ring.issue(3)
-    rank_ring.tick()
     assert rank_ring.tick() == ()
 
 
@@ -123,7 +118,7 @@ def test_a_thousand_ops_per_second_take_a_hundred_bytes(rank_ring: RankRing) -> 
     assert max(sizes) < 100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 700), max_size=6), st.lists(st.integers(1, 700), max_size=6))
 def test_the_same_ops_have_the_same_sum_in_any_blocks(ours: list[int], theirs: list[int]) -> None:
     ops = min(sum(ours), sum(theirs))
@@ -167,19 +162,16 @@ def test_another_order_gives_another_sum(tmp_path: Path, program: str) -> None:
     assert found[0] != found[1]
 
 
-def test_an_op_waits_for_its_reduce_op(rank_ring: RankRing) -> None:
+def test_an_op_waits_for_its_reduce_op_for_a_while(rank_ring: RankRing) -> None:
     rank_ring.issue(5)
     rank_ring.reduce(3, 0)
     assert list(covered(rank_ring.tick())) == [1, 2]
     rank_ring.reduce(3)
     assert list(covered(rank_ring.tick())) == [3, 4, 5]
-
-
-def test_an_unknown_op_is_left_out_after_the_grace_time(rank_ring: RankRing) -> None:
-    rank_ring.issue(5)
-    rank_ring.reduce(3, 0)
-    rank_ring.tick()
-    assert list(covered(rank_ring.tick(GRACE_NS))) == [4, 5]
+    rank_ring.issue(3)
+    rank_ring.reduce(6, 0)
+    assert list(covered(rank_ring.tick())) == []
+    assert list(covered(rank_ring.tick(GRACE_NS))) == [7, 8]
 
 
 def test_unknown_ops_do_not_delay_a_fast_rank(rank_ring: RankRing) -> None:
@@ -240,19 +232,16 @@ def test_overwritten_ops_are_in_no_block(rank_ring: RankRing) -> None:
     assert set(numbers) == {*range(1, 21), *range(21 + 2 * slots, 21 + 3 * slots)}
 
 
-def test_ops_out_of_order_are_sent_in_order(rank_ring: RankRing) -> None:
+@pytest.mark.parametrize(("added", "sent"), [
+    ((1, 3, 2, 4), [1, 2, 3, 4]),
+    ((1, 2, 4, 5), [1, 2, 4, 5]),  # what is missing becomes a gap
+])  # fmt: skip
+def test_ops_are_sent_in_order(added: tuple[int, ...], sent: list[int]) -> None:
     builder_of_group = BlockBuilder(1, 1)
-    for number in (1, 3, 2, 4):
-        builder_of_group.add(number, number, 0)
-    assert [block.sum for block in builder_of_group.cut()] == [1, 2, 3, 4]
-
-
-def test_a_missing_op_becomes_a_gap() -> None:
-    builder_of_group = BlockBuilder(1, 1)
-    for number in (1, 2, 4, 5):
+    for number in added:
         builder_of_group.add(number, number, 0)
     made = [block for _ in range(5) for block in builder_of_group.cut()]
-    assert [block.first for block in made] == [1, 2, 4, 5]
+    assert [block.first for block in made] == [block.sum for block in made] == sent
 
 
 def test_an_unwritten_slot_delays_the_reader_only_for_some_ticks(rank_ring: RankRing) -> None:

@@ -63,10 +63,6 @@ def test_a_history_is_what_is_read_event_by_event(builder: RingBuilder, count: i
     assert len(found.sites) <= 2
 
 
-def test_an_empty_ring_has_no_history(builder: RingBuilder) -> None:
-    assert read(builder) == wire.History()
-
-
 def test_failed_pending_and_outdated_ends(builder: RingBuilder) -> None:
     times = {"done": 900, "failed": -900, "pending": 0, "before": 100, "failed before": -100,
              "at once": 500}  # fmt: skip
@@ -140,6 +136,7 @@ def test_marks_of_the_time_of_the_ops_are_in_a_history(builder: RingBuilder) -> 
 
 
 def test_a_rank_without_ops_has_its_marks(builder: RingBuilder) -> None:
+    assert read(builder) == wire.History()
     builder.mark(MarkKind.FETCH, 90, 0)
     assert read(builder).marks == (wire.Mark("fetch", 90, 0),)
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,15 +37,10 @@ def test_an_agent_beside_any_rank_loads_an_existing_key(host: Host) -> None:
     assert bootstrap_key([host.folder], by_hand=False) == keys.load(create=False)
 
 
-def test_the_agent_beside_rank_0_makes_the_key(keyless: Host) -> None:
-    RingBuilder(keyless.folder, rank=0)
-    assert bootstrap_key([keyless.folder], by_hand=False) == keys.load(create=False)
-    assert not agent_lives(keyless.folder)
-
-
-def test_the_ring_of_rank_0_is_found_in_the_second_folder(keyless: Host, tmp_path: Path) -> None:
+def test_the_agent_beside_rank_0_makes_the_key(keyless: Host, tmp_path: Path) -> None:
     RingBuilder(tmp_path, rank=0)
     assert bootstrap_key([keyless.folder, tmp_path], by_hand=False) == keys.load(create=False)
+    assert not agent_lives(keyless.folder)
 
 
 def test_the_key_is_made_beside_a_rank_0_that_has_just_died(keyless: Host) -> None:
@@ -53,14 +49,6 @@ def test_the_key_is_made_beside_a_rank_0_that_has_just_died(keyless: Host) -> No
     RingBuilder(keyless.folder, pid=ended.pid, start_ticks=1, rank=0)
     assert not living_ranks([keyless.folder])
     assert bootstrap_key([keyless.folder], by_hand=False) == keys.load(create=False)
-
-
-def _rank_unknown(folder: Path) -> None:
-    RingBuilder(folder, rank=-1)
-
-
-def _another_rank(folder: Path) -> None:
-    RingBuilder(folder, rank=1)
 
 
 def _without_identity(folder: Path) -> None:
@@ -75,14 +63,6 @@ def _dead(folder: Path) -> None:
     builder.cells[StatusCell.HEARTBEAT_NS] -= int(2 * key_bootstrap.RECENT_S * 1e9)
 
 
-def _another_container(folder: Path) -> None:
-    RingBuilder(folder, rank=0, namespace=1)
-
-
-def _another_boot(folder: Path) -> None:
-    RingBuilder(folder, rank=0, boot_id=b"x" * 16)
-
-
 def _malformed(folder: Path) -> None:
     (folder / "1-1.ring").write_bytes(os.urandom(5000))
     (folder / "2-1.ring").mkdir()
@@ -91,17 +71,16 @@ def _malformed(folder: Path) -> None:
 @pytest.mark.parametrize(
     "beside",
     [
-        _rank_unknown,
-        _another_rank,
+        partial(RingBuilder, rank=-1),
+        partial(RingBuilder, rank=1),
+        partial(RingBuilder, namespace=1),  # in another container
+        partial(RingBuilder, boot_id=b"x" * 16),
         _without_identity,
         _dead,
-        _another_container,
-        _another_boot,
         _malformed,
     ],
 )
-def test_no_key_is_made_without_rank_0(keyless: Host, beside: object) -> None:
-    assert callable(beside)
+def test_no_key_is_made_without_rank_0(keyless: Host, beside: Callable[[Path], object]) -> None:
     beside(keyless.folder)
     assert 0 not in living_ranks([keyless.folder])
     with pytest.raises(KeyProblem) as problem:

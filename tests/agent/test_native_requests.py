@@ -17,7 +17,7 @@ from stacks.debugged import HOLDS, Debugged, debugger
 from waiting import wait_for_async
 
 
-def test_a_rank_is_held_for_its_stacks_and_its_heartbeat_goes_on(host: Host) -> None:
+def test_a_rank_is_held_for_its_stacks_goes_on_and_has_none_when_it_has_ended(host: Host) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
     known = operator.ranks()
@@ -40,15 +40,9 @@ def test_a_rank_is_held_for_its_stacks_and_its_heartbeat_goes_on(host: Host) -> 
     assert states <= {"S", "R"}
     rank.send_command("op x")
     assert rank.read_line() == "done"
-
-
-def test_a_rank_that_has_ended_has_none(host: Host) -> None:
-    rank = host.rank("wait")
-    operator = host.operator(host.agent())
-    (known,) = operator.ranks()
     rank.kill()
-    operator.exit_info(known.key)
-    response = operator.request(wire.NativeStacksRequest(103, known.key))
+    operator.exit_info(key)
+    response = operator.request(wire.NativeStacksRequest(103, key))
     assert isinstance(response, wire.NativeStacksResponse)
     assert (response.dump.error, response.tool) == ("gone", "")
     unknown = operator.request(wire.NativeStacksRequest(104, 999))

@@ -62,16 +62,14 @@ def pending(rank: UnpreparedRank) -> list[tuple[str, int, bool]]:
             if op.signature is not None]  # fmt: skip
 
 
-def test_nothing_is_sent_before_the_first_look(rank: UnpreparedRank) -> None:
-    assert rank.update(0) is None
-
-
 def test_an_op_of_the_first_look_is_undated_and_a_later_one_dated(rank: UnpreparedRank) -> None:
+    assert rank.update(0) is None
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
     assert pending(rank) == [("all_reduce", 4, False)]
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), 2 * SECOND)
     (op,) = shown(rank).pending or ()
     assert (op.issued_ns, op.dated, op.timeout_ms) == (SECOND, False, 1_800_000)
+    assert (op.usual_ns, op.usual_count) == (0, 0)
     rank.take(look(backend(number=5, pending=[work("barrier", 5)])), 3 * SECOND)
     assert pending(rank) == [("barrier", 5, True)]
     (op,) = shown(rank).pending or ()
@@ -101,12 +99,6 @@ def test_the_pace_is_the_longest_pause_seen_from_its_begin(rank: UnpreparedRank)
     (op,) = rank.full().pending or ()
     assert op.usual_ns == 7 * SECOND  # from 2 to 9; nobody knows how long the first one stood
     assert op.usual_count == 3
-
-
-def test_without_changes_there_is_no_pace(rank: UnpreparedRank) -> None:
-    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
-    (op,) = rank.full().pending or ()
-    assert (op.usual_ns, op.usual_count) == (0, 0)
 
 
 @pytest.mark.parametrize(("kind", "name"), [
@@ -244,11 +236,12 @@ def test_a_group_that_is_made_anew_is_not_gone_and_counts_from_its_begin(
 ) -> None:
     rank.take(look(backend(number=4)), SECOND)
     rank.take(Look(rank.pid, c10d(reason=NO_GROUPS)), 2 * SECOND)
-    rank.take(look(backend(number=9)), 3 * SECOND)
-    full = shown(rank)
-    assert [(one.id, one.gone) for one in full.groups] == [(1, False)]
-    (front,) = full.group_progress
-    assert (front.number, front.issued_ns) == (9, 3 * SECOND)
+    for second, number in ((3, 9), (4, 2)):
+        rank.take(look(backend(number=number)), second * SECOND)
+        full = shown(rank)
+        assert [(one.id, one.gone) for one in full.groups] == [(1, False)]
+        (front,) = full.group_progress
+        assert (front.number, front.issued_ns) == (number, second * SECOND)
 
 
 def test_state_is_bounded_while_groups_come_and_go(rank: UnpreparedRank) -> None:
@@ -300,21 +293,15 @@ def test_books_that_are_not_readable_for_long_tell_nothing_any_more(rank: Unprep
     assert (full.identity.c10d_readable, pending(rank)) == (True, [("all_reduce", 4, True)])
 
 
-def test_ops_of_one_group_that_is_not_readable_for_long_are_dropped(rank: UnpreparedRank) -> None:
-    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
-    torn = GroupState(1, "0", reason="members not readable: the group is being created")
-    rank.take(Look(rank.pid, c10d(torn)), 5 * SECOND)
-    assert len(rank.full().pending or ()) == 1
-    rank.take(Look(rank.pid, c10d(torn)), 2 * SECOND + STALE_NS)
-    assert rank.full().pending == ()
-
-
-def test_a_group_that_this_look_could_not_read_stays(rank: UnpreparedRank) -> None:
+def test_ops_of_one_group_stay_until_it_is_not_readable_for_long(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
     before = rank.full()
     torn = GroupState(1, "0", reason="members not readable: the group is being created")
-    rank.take(Look(rank.pid, c10d(torn)), 2 * SECOND)
-    assert structs.replace(rank.full(), notes=()) == structs.replace(before, notes=())
+    for second in (2, 5):
+        rank.take(Look(rank.pid, c10d(torn)), second * SECOND)
+        assert structs.replace(rank.full(), notes=()) == structs.replace(before, notes=())
+    rank.take(Look(rank.pid, c10d(torn)), 2 * SECOND + STALE_NS)
+    assert rank.full().pending == ()
 
 
 def test_a_count_that_is_not_readable_this_time_changes_nothing(rank: UnpreparedRank) -> None:
@@ -323,13 +310,6 @@ def test_a_count_that_is_not_readable_this_time_changes_nothing(rank: Unprepared
     full = shown(rank)
     assert [front.number for front in full.group_progress] == [6]
     assert [one.exact for one in full.groups] == [True]
-
-
-def test_a_group_made_anew_counts_from_its_begin(rank: UnpreparedRank) -> None:
-    for second, number in ((1, 50), (2, 60), (3, 2)):
-        rank.take(look(backend(number=number)), second * SECOND)
-    (front,) = shown(rank).group_progress
-    assert (front.number, front.issued_ns) == (2, 3 * SECOND)
 
 
 def test_torchruns_words_tell_who_it_is(rank: UnpreparedRank) -> None:
@@ -508,19 +488,15 @@ def test_shapes_are_told_when_two_looks_have_shown_the_same(rank: UnpreparedRank
     assert outputs(rank)  # what was seen twice stays
 
 
-@pytest.mark.parametrize(("kind", "told"), [
-    ("broadcast", True), ("reduce", True), ("scatter", True), ("allgather", True),
-    ("gather", False), ("alltoall", False), ("allreduce_coalesced", False), ("recv", False),
+@pytest.mark.parametrize(("kind", "count", "told"), [
+    ("broadcast", 2, True), ("reduce", 2, True), ("scatter", 2, True), ("allgather", 2, True),
+    ("allgather", 16, False),  # a list that was cut
+    ("gather", 2, False), ("alltoall", 2, False), ("allreduce_coalesced", 2, False),
+    ("recv", 2, False),
 ])  # fmt: skip
 def test_shapes_are_told_where_all_members_must_have_the_same(
-    rank: UnpreparedRank, kind: str, told: bool
+    rank: UnpreparedRank, kind: str, count: int, told: bool
 ) -> None:
     for second in (1, 2):
-        rank.take(look(backend(4, [sized(kind, 4, FLOATS, FLOATS)])), second * SECOND)
+        rank.take(look(backend(4, [sized(kind, 4, *[FLOATS] * count)])), second * SECOND)
     assert outputs(rank) == ((wire.TensorSpec("float32", (1024,), 2),) if told else None)
-
-
-def test_shapes_of_a_list_that_was_cut_are_not_told(rank: UnpreparedRank) -> None:
-    for second in (1, 2):
-        rank.take(look(backend(4, [sized("allgather", 4, *[FLOATS] * 16)])), second * SECOND)
-    assert outputs(rank) is None

@@ -25,7 +25,6 @@ from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.unprepared import watch as unprepared_watch
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.agent.unprepared.watch import MAX_CHILDREN, UnpreparedPool, UnpreparedWatch
-from frtop_probe.proc import exit_status
 from frtop_probe.proc.line_child import CHILD_ENDED, NO_CHILD
 from frtop_probe.ring import layout
 from frtop_probe.unprepared.cpython import FREE_THREADED
@@ -113,17 +112,6 @@ async def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     one.tracker.clear()
 
 
-async def test_ranks_are_found_and_looked_at_again_and_again(
-    watch: Watch, sleepers: Sleepers
-) -> None:
-    pids = sleepers(3)
-    watch.find(*pids)
-    await wait_for_async(lambda: watch.seen == set(pids), "all are seen")
-    await wait_for_async(lambda: watch.reads.looks.count(pids[0]) > 3, "further looks")
-    assert watch.ranks == pids
-    assert len(watch.reads.workers) == 1
-
-
 async def test_nothing_is_read_while_nobody_asks(watch: Watch, sleepers: Sleepers) -> None:
     watch.find(*sleepers(1))
     watch.asked = -math.inf
@@ -177,15 +165,16 @@ async def test_a_round_ends_when_all_children_are_stuck(
     await wait_for_async(lambda: not watch.ranks, "they are forgotten")
 
 
-async def test_a_read_that_did_not_return_is_not_repeated_soon(
+async def test_what_did_not_return_or_cannot_change_is_not_read_again_soon(
     watch: Watch, sleepers: Sleepers
 ) -> None:
-    pids = sleepers(2)
-    watch.reads.reasons[pids[0]] = TOOK_TOO_LONG
-    watch.find(*pids)
-    await wait_for_async(lambda: watch.reads.looks.count(pids[1]) > 5, "looks at the other")
-    assert watch.reads.looks.count(pids[0]) == 1
-    (rank,) = (one for one in watch.tracker.ranks.values() if one.pid == pids[0])
+    stuck, without, other = sleepers(3)
+    watch.reads.reasons[stuck] = TOOK_TOO_LONG
+    watch.reads.c10d_reasons[without] = FREE_THREADED
+    watch.find(stuck, without, other)
+    await wait_for_async(lambda: watch.reads.looks.count(other) > 5, "looks at the other")
+    assert [watch.reads.looks.count(pid) for pid in (stuck, without)] == [1, 1]
+    (rank,) = (one for one in watch.tracker.ranks.values() if one.pid == stuck)
     assert rank.full().notes == (TOOK_TOO_LONG,)
 
 
@@ -199,14 +188,6 @@ async def test_a_search_that_failed_is_not_repeated_soon(watch: Watch, reason: s
     await wait_for_async(lambda: watch.tracker.notes == (reason,), "a note")
     await asyncio.sleep(0.4)
     assert len(watch.reads.scans) == 1
-
-
-async def test_what_cannot_change_is_not_read_again_soon(watch: Watch, sleepers: Sleepers) -> None:
-    pids = sleepers(2)
-    watch.reads.c10d_reasons[pids[0]] = FREE_THREADED
-    watch.find(*pids)
-    await wait_for_async(lambda: watch.reads.looks.count(pids[1]) > 5, "looks at the other")
-    assert watch.reads.looks.count(pids[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -223,9 +204,9 @@ async def test_a_rank_in_which_the_recorder_is_off_is_seen_from_outside(
     fields: dict[str, Any], shown: bool,
 ) -> None:  # fmt: skip
     """Its environment starts the recorder; it has none, and is too old to be about to make one."""
-    monkeypatch.setattr(unprepared_watch, "NO_RING_S", -1.0)
     monkeypatch.setenv("FRTOP_DIR", "/here")
     pid, plain = sleepers(2)
+    monkeypatch.setattr(unprepared_watch, "NO_RING_S", -1.0)
     watch.find(prepared(pid, **fields), plain)
     await wait_for_async(lambda: plain in watch.seen, "the other one is seen")
     assert watch.ranks == ([pid, plain] if shown else [plain])
@@ -425,25 +406,12 @@ async def test_a_pid_that_was_reused_is_not_followed(watch: Watch, sleepers: Sle
     assert watch.tracker.ranks == {}
 
 
-async def test_oom_counters_are_read_only_while_a_rank_needs_them(
-    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    counter = tmp_path / "memory.events"
-    counter.write_text("oom_kill 0\n")
-    monkeypatch.setattr(exit_status, "oom_counter_file", lambda _: counter)
-    one, two = (watch.tracker.add_unprepared(candidate(pid), job()) for pid in sleepers(2))
-    assert one is not None
-    assert two is not None
-    watch.tracker.forget(one)
-    assert watch.tracker._oom
-    watch.tracker.forget(two)
-    assert not watch.tracker._oom
-
-
 async def test_ranks_may_be_many(watch: Watch, sleepers: Sleepers) -> None:
     pids = sleepers(64)
     watch.find(*pids)
     await wait_for_async(lambda: watch.seen == set(pids), "64 ranks")
+    assert watch.ranks == pids
+    assert len(watch.reads.workers) == 1
     watch.reads.number = 2
     await wait_for_async(
         lambda: all(
