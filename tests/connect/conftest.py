@@ -41,13 +41,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def start_agent(folder: Path) -> Iterator[Start]:
-    """Starts an agent in `folder` or another one; returns its announcement."""
+    """Starts an agent in `folder`; returns its announcement."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(where: Path = folder) -> announcement.Announcement:
+    def start() -> announcement.Announcement:
         keys.load(create=True)  # only the agent beside a rank 0 makes one
         started.append(subprocess.Popen([sys.executable, "-m", "frtop_probe.agent"]))
-        return wait_for(lambda: announcement.find_agent(where), "the agent announces itself")
+        return wait_for(lambda: announcement.find_agent(folder), "the agent announces itself")
 
     yield start
     for process in started:

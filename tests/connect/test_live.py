@@ -46,21 +46,6 @@ def test_no_agent_and_then_one(source: LiveSource, start_agent: Start) -> None:
     assert host.address.startswith("127.0.0.1:")
 
 
-def test_an_agent_with_another_key_is_named(
-    folder: Path, start_agent: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start_agent()
-    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
-    ours = keys.load(create=True)
-    source = LiveSource()
-    try:
-        frame = frame_with(source, lambda f: f.hosts and f.hosts[0].problem)
-        assert "FRTOP_KEY_FILE" in str(frame.hosts[0].problem)
-        assert f"frtop key admit {ours.shown}" in str(frame.hosts[0].problem)
-    finally:
-        source.close()
-
-
 def test_a_missing_key_is_reported_not_made(
     folder: Path, start_agent: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,17 +67,6 @@ def test_no_key_is_made_for_remote_hosts(folder: Path) -> None:
     assert not keys.path().exists()
 
 
-def test_an_unknown_name_does_not_delay_other_hosts(folder: Path, start_agent: Start) -> None:
-    card = start_agent()
-    source = LiveSource(["no-such-host.invalid", f"127.0.0.1:{card.pub}"])
-    try:
-        frame = frame_with(source, lambda f: {h.state for h in f.hosts} == {"failed", "reporting"})
-        states = {host.name: host.state for host in frame.hosts}
-        assert states == {"no-such-host.invalid": "failed", f"127.0.0.1:{card.pub}": "reporting"}
-    finally:
-        source.close()
-
-
 def test_a_failure_of_frtop_is_reported_without_verdicts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,22 +80,6 @@ def test_a_failure_of_frtop_is_reported_without_verdicts(
         frame = frame_with(source, lambda f: "frtop itself failed" in str(f.problem))
         assert "raised by the test" in str(frame.problem)
         assert frame.health == "undecided"
-    finally:
-        source.close()
-
-
-def test_one_agent_by_two_names_is_one_host(folder: Path, start_agent: Start) -> None:
-    card = start_agent()
-    here = f"127.0.0.1:{card.pub}"
-    source = LiveSource(["local", here, f"127.0.0.2:{card.pub}", f"localhost:{card.pub}"])
-    try:
-        frame_with(source, lambda f: any(host.state == "reporting" for host in f.hosts))
-        # 127.0.0.2 is not bound; `localhost` and `local` are the same socket.
-        frame = frame_with(source, lambda f: len(f.hosts) == 2)
-        assert sorted(host.state for host in frame.hosts) in (
-            ["connecting", "reporting"],
-            ["failed", "reporting"],
-        )
     finally:
         source.close()
 

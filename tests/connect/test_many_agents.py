@@ -103,6 +103,7 @@ def test_a_capture_has_everything_of_all_ranks(
         assert view.main_stack is not None, writing.problem
 
 
+@pytest.mark.long  # connections to an agent that comes back are in every run
 def test_a_host_that_comes_back_is_asked_again(pair: Pair, source: LiveSource) -> None:
     before = frame_with(source, lambda f: len(f.ranks) == 2)
     name, other = pair.names

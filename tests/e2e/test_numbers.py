@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from e2e.conftest import Launch, frtop
+from e2e.conftest import Launch, frtop, wait_for_ranks
 from frtop_tui.files.capture import author
 from waiting import wait_for
 
@@ -31,9 +31,7 @@ def test_faults_in_numbers_are_named(
 ) -> None:
     monkeypatch.setenv("FRTOP_MODULES", "1")
     job = torchrun("odd_numbers.py", str(tmp_path), ranks=3)
-    wait_for(
-        lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.ring"))) == 3, "rings"
-    )
+    wait_for_ranks(home, 3)
     noted = frtop("record", "--note", "before the faults")
     assert noted.returncode == 0, noted.stdout + noted.stderr
     assert "noted on ranks 0-2: before the faults" in noted.stdout
@@ -86,9 +84,7 @@ def test_a_watch_ends_with_ctrl_c_with_another_operators_or_with_the_job(
     home: Path, torchrun: Launch, tmp_path: Path
 ) -> None:
     torchrun("odd_numbers.py", str(tmp_path), ranks=3)
-    wait_for(
-        lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.ring"))) == 3, "rings"
-    )
+    wait_for_ranks(home, 3)
     nothing = frtop("numbers", "--stop")
     assert (nothing.returncode, "nothing to stop" in nothing.stdout) == (0, True)
 
@@ -143,9 +139,7 @@ def sampled() -> list[int]:
 @pytest.mark.long
 def test_members_of_a_pending_op_are_compared(home: Path, torchrun: Launch, tmp_path: Path) -> None:
     torchrun("told_to_hang.py", str(tmp_path), "1", ranks=3)
-    wait_for(
-        lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.ring"))) == 3, "rings"
-    )
+    wait_for_ranks(home, 3)
     os.mkfifo(tmp_path / "shard")
     (tmp_path / "hang").touch()
 

@@ -1,4 +1,4 @@
-"""Eight hosts with one gloo job across them, and an operator's host."""
+"""Four hosts with one gloo job across them, and an operator's host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -24,12 +23,12 @@ from frtop_probe.agent import announcement
 from hosts.network import Network
 from waiting import wait_for
 
-NODES: Final = tuple(f"node{number}" for number in range(8))
-ALL: Final = "node[0-7]"
+NODES: Final = tuple(f"node{number}" for number in range(4))
+ALL: Final = "node[0-3]"
 OPERATOR: Final = "operator"
-CULPRIT: Final = 5
+CULPRIT: Final = 2
 """The rank that hangs on request; rank N is on nodeN."""
-AHEAD_S: Final = tuple(1000 * (number + 1) for number in range(8))
+AHEAD_S: Final = tuple(1000 * (number + 1) for number in range(len(NODES)))
 """Offsets of the hosts' monotonic clocks, as after different boot times."""
 FOLDER: Final = "/dev/shm/frtop"
 _MOVES: Final = re.compile(r"\x1b(?:\[[0-9;?<>=]*[A-Za-z~]|\][^\x07]*\x07|[()][A-Z0-9]|.)")
@@ -63,7 +62,6 @@ class Cluster:
     def __init__(
         self,
         folder: Path,
-        size: int = len(NODES),
         *,
         managed: bool = False,
         bare: bool = False,
@@ -72,15 +70,14 @@ class Cluster:
         self._program = program
         self.folder = folder
         self.key_file = folder / "key"
-        self.nodes = NODES[:size]
         self._managed = managed
         self._bare = bare
         self.network = Network(
             folder,
-            (*self.nodes, OPERATOR),
-            (*AHEAD_S[:size], 0),
+            (*NODES, OPERATOR),
+            (*AHEAD_S, 0),
             cables=2 if managed else 1,
-            own_pids=self.nodes if bare else (),
+            own_pids=NODES if bare else (),
         )
         self._job: subprocess.Popen[str] | None = None
         self._watchers: list[Watcher] = []
@@ -93,10 +90,10 @@ class Cluster:
     def start(self) -> None:
         """Starts the job as a user does; waits until every host has an agent, or trains."""
         ranks = []
-        for rank, node in enumerate(self.nodes):
+        for rank, node in enumerate(NODES):
             host = self.network.hosts[node]
             environment = {
-                "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(self.nodes)),
+                "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(NODES)),
                 "MASTER_ADDR": NODES[0], "MASTER_PORT": "29500",
                 "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
                 "FRTOP_BIND": host.managed if self._managed else host.address,
@@ -117,7 +114,7 @@ class Cluster:
                 pass
         else:
             self.wait_for(
-                lambda: job.poll() is not None or all(map(self.agent, self.nodes)),
+                lambda: job.poll() is not None or all(map(self.agent, NODES)),
                 "an agent on every host",
                 60,
             )
@@ -147,12 +144,6 @@ class Cluster:
         card = announcement.find_agent(self.network.hosts[node].file(FOLDER))
         return 0 if card is None else card.pid
 
-    def kill_agent(self, node: str) -> int:
-        """Kills the agent of `node`; returns its pid."""
-        pid = self.agent(node)
-        os.kill(pid, signal.SIGKILL)
-        return pid
-
     @contextmanager
     def between_steps(self) -> Iterator[None]:
         """Pauses all ranks between two steps: no rank is in an op."""
@@ -161,7 +152,7 @@ class Cluster:
         self.wait_for(lambda: not self._paused(), "all go on", 60)
         pause.touch()
         try:
-            self.wait_for(lambda: self._paused() == len(self.nodes), "all pause", 60)
+            self.wait_for(lambda: self._paused() == len(NODES), "all pause", 60)
             yield
         finally:
             pause.unlink()
@@ -186,10 +177,6 @@ class Cluster:
         command = (sys.executable, "-m", "frtop_tui", *arguments)
         return _said(self.network.hosts[OPERATOR].inside(*command), self._with(key))
 
-    def elsewhere(self, *arguments: str) -> Said:
-        """Runs the program without a network and without the job's files."""
-        return _said(["unshare", "--net", sys.executable, "-m", "frtop_tui", *arguments], {})
-
     def screen(self) -> Screen:
         """Opens the screen on the operator's host."""
         command = (sys.executable, "-m", "frtop_tui", "--connect", ALL)
@@ -210,7 +197,7 @@ class Cluster:
         return time.monotonic() - begin
 
     def _logs(self) -> str:
-        logs = (self.log(rank) for rank in range(len(self.nodes)))
+        logs = (self.log(rank) for rank in range(len(NODES)))
         return "".join(log.read_text() for log in logs if log.exists())
 
     def close(self) -> None:

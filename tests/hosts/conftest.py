@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Eight hosts with a job that trains across them, and the operator's host."""
+    """Four hosts with a job that trains across them, and the operator's host."""
     if why := obstacle():
         pytest.skip(why)
     cluster = Cluster(tmp_path_factory.mktemp("hosts"))

@@ -1,8 +1,8 @@
 """One rank on each host, forked from a process that has loaded torch already.
 
 Run as `frtop run -- python ranks.py PLAN`, it starts the plan's program once for each of
-the plan's hosts, inside the host, says the pids, and ends them when its stdin ends. Eight
-ranks that each load torch would take two cores a quarter of a minute.
+the plan's hosts, inside the host, says the pids, and ends them when its stdin ends. Ranks
+that each load torch would keep two cores busy for many seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Eight hosts, one job, one operator. One job serves all tests here, in this order."""
+"""Four hosts, one job, one operator. One job serves all tests here, in this order."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def tensors(cluster: Cluster, *arguments: str, key: Path | None = None) -> Said:
 def test_a_healthy_job_is_seen_completely(cluster: Cluster, watcher: Watcher) -> None:
     said = diagnosed(cluster)
     assert said.status == 0, said
-    assert said.document["coverage"]["reporting"] == 8
-    assert watcher.frame()["coverage"]["reporting"] == 8
-    assert [said.document["ranks"][str(n)]["host"] for n in range(8)] == list(NODES)
+    assert said.document["coverage"]["reporting"] == 4
+    assert watcher.frame()["coverage"]["reporting"] == 4
+    assert [said.document["ranks"][str(n)]["host"] for n in range(4)] == list(NODES)
 
 
 def test_a_host_that_vanishes_from_a_running_job_is_not_blamed(
@@ -86,7 +86,7 @@ def test_a_host_that_vanishes_from_a_running_job_is_not_blamed(
     def is_back() -> bool:
         # The job may go on before the agent there is reporting again.
         seen = watcher.frame()
-        return bool(seen["health"] == "healthy" and seen["coverage"]["reporting"] == 8)
+        return bool(seen["health"] == "healthy" and seen["coverage"]["reporting"] == 4)
 
     back = cluster.wait_for(is_back, "it goes on, and all are reporting", 30)
     print(f"undecided after {seconds:.1f} s; healthy {back:.1f} s after the cable was back")
@@ -97,8 +97,8 @@ def test_the_hang_is_found_on_its_host(cluster: Cluster, watcher: Watcher, hung:
     assert said.status == 3, said
     assert is_found(said.document)
     (verdict,) = said.document["verdicts"]
-    assert "node5" in verdict["headline"]
-    assert verdict["victims"] == "0-4,6-7"
+    assert "node2" in verdict["headline"]
+    assert verdict["victims"] == "0-1,3"
     assert verdict["why"]["cause"] == "file_io"
     assert str(cluster.folder / "shard") in verdict["why"]["text"]
 
@@ -111,13 +111,14 @@ def test_ages_are_right_although_clocks_differ(
     cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 60)
     seen = watcher.frame()
     age = (seen["now_ns"] - hung) / 1e9
-    for rank in set(range(8)) - {CULPRIT}:
+    for rank in set(range(4)) - {CULPRIT}:
         wrong = seen["hosts"][NODES[rank]]["clock_error_ns"]
         assert wrong is not None
         assert wrong < 100_000_000
         assert seen["waits_s"][str(rank)] == pytest.approx(age, abs=1 + wrong / 1e9), (rank, seen)
 
 
+@pytest.mark.long  # one that vanishes while the job runs is in every run
 def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hung: int) -> None:
     cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 60)
     with cluster.network.cut("node3"):
@@ -129,13 +130,13 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
         assert seen["coverage"]["unreachable"] == "3"
         said = cluster.frtop("diagnose", "--connect", ALL, "--wait", "60")
         assert said.status == 3, said
-        assert "7 of 8 ranks reporting; not 3" in said.output
-        assert "NOT ENTERED: rank 5 (node5 " in said.output
+        assert "3 of 4 ranks reporting; not 3" in said.output
+        assert "NOT ENTERED: rank 2 (node2 " in said.output
         notes = [line for line in said.output.splitlines() if line.startswith("note")]
         assert any("node3" in note for note in notes), said
         assert said.seconds < 40, "the verdict waited for a host that says nothing"
     back = cluster.wait_for(
-        lambda: watcher.frame()["coverage"]["reporting"] == 8, "node3 is reporting again", 30
+        lambda: watcher.frame()["coverage"]["reporting"] == 4, "node3 is reporting again", 30
     )
     cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 30)
     print(
@@ -146,32 +147,12 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
 
 def has_found(watcher: Watcher) -> bool:
     frame = watcher.frame()
-    return frame["coverage"]["reporting"] == 8 and is_found(frame)
+    return frame["coverage"]["reporting"] == 4 and is_found(frame)
 
 
 @pytest.mark.long
-def test_a_restarted_agent_is_followed(cluster: Cluster, watcher: Watcher, hung: int) -> None:
-    cluster.wait_for(lambda: has_found(watcher), "all are reporting, and the hang is found", 30)
-    before = watcher.frame()
-    killed = cluster.kill_agent("node2")
-    cluster.wait_for(
-        lambda: watcher.frame()["hosts"]["node2"]["state"] != "reporting", "missed", 30
-    )
-    assert is_found(watcher.frame())
-    started = cluster.wait_for(
-        lambda: cluster.agent("node2") not in (0, killed), "the rank starts another", 30
-    )
-    back = cluster.wait_for(
-        lambda: watcher.frame()["hosts"]["node2"]["state"] == "reporting", "it is reporting", 60
-    )
-    after = watcher.frame()
-    assert after["ranks"]["2"]["pid"] == before["ranks"]["2"]["pid"]
-    assert is_found(after)
-    print(f"restarted after {started:.1f} s; reporting {back:.1f} s later")
-
-
 def test_a_slow_link_does_not_delay_other_hosts(cluster: Cluster, hung: int) -> None:
-    with cluster.network.slow("node6", "16kbit"):
+    with cluster.network.slow("node1", "16kbit"):
         said = diagnosed(cluster, "--wait", "60")
     assert said.status == 3, said
     assert is_found(said.document)
@@ -208,38 +189,23 @@ def test_an_admitted_user_may_only_read(cluster: Cluster, stranger: Path, hung: 
 def test_the_screen_shows_the_hang(cluster: Cluster, hung: int) -> None:
     screen = cluster.screen()
     try:
-        first = screen.shows("node7", 20)
-        found = screen.shows("rank 5 (node5", 20)
+        first = screen.shows("node3", 20)
+        found = screen.shows("rank 2 (node2", 20)
     finally:
         status = screen.quit()
     assert status == 0
     print(f"the screen: all hosts after {first:.1f} s, the culprit after {found:.1f} s")
 
 
-def test_a_capture_gives_the_same_verdict_without_a_network(
-    cluster: Cluster, tmp_path: Path, hung: int
-) -> None:
-    file = tmp_path / "job.cap"
-    said = cluster.frtop("capture", "--connect", ALL, "-o", str(file))
-    assert said.status == 0, said
-    assert "node5" in said.output
-    again = cluster.elsewhere("diagnose", "--json", str(file))
-    assert again.status == 3, again
-    assert is_found(again.document)
-    assert again.document["coverage"]["reporting"] == 8
-    assert [again.document["ranks"][str(n)]["host"] for n in range(8)] == list(NODES)
-    print(f"captured in {said.seconds:.1f} s, {file.stat().st_size} bytes")
-
-
 def test_the_first_death_is_named_although_clocks_differ(
     cluster: Cluster, watcher: Watcher, hung: int
 ) -> None:
-    os.kill(watcher.frame()["ranks"]["2"]["pid"], signal.SIGKILL)
+    os.kill(watcher.frame()["ranks"]["1"]["pid"], signal.SIGKILL)
 
     def dead() -> set[str]:
         ranks = watcher.frame()["ranks"]
         return {rank for rank in ranks if ranks[rank]["state"] == "dead"}
 
-    cluster.wait_for(lambda: {"2"} < dead(), "another dies of it", 60)
+    cluster.wait_for(lambda: {"1"} < dead(), "another dies of it", 60)
     blamed = [v["culprits"] for v in watcher.frame()["verdicts"] if v["kind"] == "dead"]
-    assert blamed == [[2]], watcher.frame()["verdicts"]
+    assert blamed == [[1]], watcher.frame()["verdicts"]

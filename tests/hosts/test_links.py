@@ -24,7 +24,7 @@ def managed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
     if why := obstacle():
         pytest.skip(why)
     program = {"program": request.param} if hasattr(request, "param") else {}
-    cluster = Cluster(tmp_path, 4, managed=True, **program)
+    cluster = Cluster(tmp_path, managed=True, **program)
     try:
         cluster.start()
         yield cluster

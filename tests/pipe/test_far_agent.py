@@ -28,7 +28,7 @@ Start = Callable[..., FarAgent]
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
     """Two wait in an all_reduce, one is elsewhere; nobody prepared them. Their pids."""
-    with job("absent", tmp_path_factory.mktemp("job"), warm=False) as pids:
+    with job("absent", tmp_path_factory.mktemp("job")) as pids:
         yield pids
 
 
@@ -114,13 +114,14 @@ def test_ranks_and_stacks_of_a_job_that_nobody_prepared(far: Start, ranks: list[
     agent.leave()
 
 
-def test_a_kernel_without_files_in_memory(far: Start) -> None:
+def test_a_kernel_without_files_in_memory_and_a_hangup(far: Start) -> None:
     """The archive lies in a file that has no name then; the fixture sees that none is left."""
     script = start_script().replace(b"os.memfd_create", b"os.not_there")
     agent = far(script=script)
     assert agent.start()["problems"] == []  # programs still can be in memory here
     assert wait_for(lambda: children_of(agent.pid), "the child that reads, from that file")
-    agent.leave()
+    os.kill(agent.pid, signal.SIGHUP)
+    assert agent.await_end() == 0
     nowhere = script.replace(b"tempfile.TemporaryFile()", b'tempfile.TemporaryFile(dir="/proc")')
     refused = far(script=nowhere)
     with pytest.raises(EOFError):
@@ -147,13 +148,6 @@ def test_the_operators_end_is_killed(far: Start) -> None:
     readers = wait_for(lambda: children_of(pid), "the child that reads")
     os.kill(agent.pid, signal.SIGKILL)
     await_ended([pid, *readers])
-
-
-def test_a_hangup_ends_it(far: Start) -> None:
-    agent = far()
-    agent.start()
-    os.kill(agent.pid, signal.SIGHUP)
-    assert agent.await_end() == 0
 
 
 def test_nobody_reads_any_more(far: Start) -> None:

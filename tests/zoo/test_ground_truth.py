@@ -1,11 +1,7 @@
-"""Comparing verdicts with the ground truth, with the recorder and without, and the zoo's tables."""
+"""Comparing verdicts with the ground truth, with the recorder and without."""
 
 from __future__ import annotations
 
-import ast
-from dataclasses import replace as changed_run
-from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,12 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.model import Frame, Verdict, Why
-from zoo import table
 from zoo.ground_truth import Case, fault, truth
-from zoo.outcomes import of_control, of_fault, why_not_right, wrong_claim
-from zoo.runner import PROGRAMS, case_of, description_of, names
-from zoo.wording import blame_text, truth_text, verdict_text
-from zoo.worker import Run
+from zoo.outcomes import of_control, of_fault, wrong_claim
+from zoo.runner import case_of, description_of, names
+from zoo.wording import truth_text
 
 SLEEPING = truth("not_entered", 1, "sleeping", says="time.sleep")
 FAULT = Case((SLEEPING,))
@@ -145,51 +139,7 @@ def test_a_control_that_nothing_is_said_of_is_undecided(health: str, outcome: st
     assert of_control(frame(health)) == outcome
 
 
-def test_what_was_missing_is_said() -> None:
-    assert why_not_right(FAULT, frame("hung", RIGHT), "right") == ""
-    assert why_not_right(FAULT, frame("waiting"), "undecided") == "no verdict, waiting"
-    assert why_not_right(CONTROL, frame("undecided"), "undecided") == "undecided at the end"
-    assert why_not_right(FAULT, frame("undecided", NOBODY, NOBODY), "undecided") == NOBODY.why.text
-    suspect = frame("held up", replace(RIGHT, confidence="suspect"))
-    assert why_not_right(FAULT, suspect, "undecided").startswith("only suspected: never confirmed")
-
-
 def test_every_program_has_a_description_and_a_ground_truth() -> None:
     for name in names():
         assert description_of(name).endswith("."), name
         assert truth_text(case_of(name)), name
-
-
-def test_truth_verdict_and_blame_have_the_same_wording() -> None:
-    assert truth_text(FAULT) == verdict_text([RIGHT]) == "not_entered 1: sleeping, none"
-    assert verdict_text([replace(RIGHT, confidence="suspect")]).endswith(", suspect")
-    assert truth_text(TIE) == "mismatch 0 vs 1"
-    assert verdict_text([]) == blame_text([], FAULT) == "nothing"
-    assert blame_text([1], FAULT) == blame_text([1], TIE) == "blames 1"
-    assert blame_text([0, 2, 3], FAULT) == "blames 0,2-3 (3 innocent)"
-
-
-def test_what_a_program_takes_from_the_zoo_exists() -> None:
-    for name in names():
-        for node in ast.walk(ast.parse((PROGRAMS / f"{name}.py").read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zoo."):
-                there = vars(import_module(cast("str", node.module)))
-                assert {alias.name for alias in node.names} <= there.keys(), name
-
-
-def test_the_tables_have_both_modes_of_a_program_and_each_other_verdicts(tmp_path: Path) -> None:
-    page, other = tmp_path / "docs" / "page.md", tmp_path / "unprepared.md"
-    run = Run("dead/killed", "sync", verdict="dead 0: signal", health="dead", who_s=0.5)
-    table.write([changed_run(run, mode="late", who_s=0.7, confirmed_s=1.2), run], page)
-    assert "| 0.5 / 0.7 | - / 1.2 |" in page.read_text()
-    runs = [
-        Run("dead/killed", "sync", verdict="nothing", health="undecided", reached="undecided",
-            reason="no verdict, undecided"),
-        Run("dead/killed", "late", failure="its worker ended with status -9"),
-        Run("healthy/far_ahead", "late", skipped="needs x"),
-    ]  # fmt: skip
-    table.write_unprepared(runs, other, page)
-    text = other.read_text()
-    assert "| dead 0: signal | dead 0: signal | undecided | undecided / **wrong** |" in text
-    assert "1 programs without the recorder, 2 runs: 0 right, 0 less exact, 1 undecided" in text
-    assert "Left out: healthy/far_ahead needs x." in text

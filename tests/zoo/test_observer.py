@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -11,17 +12,21 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, Verdict
-from frtop_tui.prepare import prepare
+from zoo import observer
 from zoo.ground_truth import Case, fault, truth
 from zoo.observer import Observer, UnpreparedObserver
-from zoo.runner import _of_job, case_of, comes_late, missing, names, without_frtop
 from zoo.test_ground_truth import RIGHT
 
 SHORT = Case(lasts_s=0.1)
 EVENTFUL = Case(lasts_s=0.1, allowed=(truth("not_entered", 1),))
 FAULT = fault("not_entered", 1, "sleeping", within_s=0.3)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer, "STABLE_S", 0.1)
+    monkeypatch.setattr(observer, "SETTLED_S", 0.1)
 
 
 def frame(health: str, *verdicts: Verdict, ranks: int = 4) -> Frame:
@@ -38,10 +43,8 @@ def failure_of(case: Case, folder: Path, frames: Callable[[], Frame]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("health", "failure"),
-    [("healthy", ""), ("waiting", ""), ("held up", ""), ("ended", ""),
-     *((health, f"no data at the end: {health}") for health in ("unreachable", "empty"))],
-)  # fmt: skip
+    ("health", "failure"), [("healthy", ""), ("empty", "no data at the end: empty")]
+)
 def test_a_control_without_data_at_the_end_fails(tmp_path: Path, health: str, failure: str) -> None:
     assert failure_of(SHORT, tmp_path, lambda: frame(health)) == failure
 
@@ -65,33 +68,7 @@ def test_a_controls_time_begins_when_it_is_first_seen(tmp_path: Path) -> None:
 def unprepared(case: Case, folder: Path, said: Frame) -> UnpreparedObserver:
     if not case.healthy:
         (folder / "fault").write_text(str(time.monotonic_ns()))
-    return UnpreparedObserver(case, folder, lambda: said, lambda: True)
-
-
-def test_an_unprepared_job_hears_nothing_of_frtop() -> None:
-    prepared = prepare({"PYTHONPATH": "/mine", "FRTOP_DIR": "/d", "HOME": "/h"})
-    assert without_frtop(prepared) == {"PYTHONPATH": "/mine", "HOME": "/h"}
-
-
-def test_the_frame_of_another_job_is_empty() -> None:
-    job = wire.Job("127.0.0.1", 29500, 4, "", 0, "nonce", "parent.py")
-    shown = Frame(now_ns=1, wall_ns=2, health="hung", job=job)
-    assert _of_job(shown, "127.0.0.1:29500") is shown
-    assert _of_job(shown, "127.0.0.1:29501").health == "connecting"
-
-
-def test_programs_about_the_recorder_are_left_out() -> None:
-    about = {name for name in names() if missing(case_of(name), prepared=False) == "recorder"}
-    assert about
-    assert all(name.startswith(("late_start/", "device/")) for name in about)
-    assert not any(missing(case_of(name)) for name in about)
-
-
-def test_frtop_comes_late_to_half_of_the_modes_of_a_hang() -> None:
-    assert comes_late("not_entered/sleeping", "late")
-    assert not comes_late("not_entered/sleeping", "sync")
-    assert not comes_late("dead/killed", "late")
-    assert not comes_late("healthy/pipeline", "late")
+    return UnpreparedObserver(case, folder, lambda: copy(said), lambda: True)
 
 
 def test_a_fault_without_a_verdict_is_undecided(tmp_path: Path) -> None:

@@ -13,9 +13,7 @@ from zoo.ground_truth import Mode
 from zoo.runner import Zoo, case_of, missing, names
 
 CHOSEN: tuple[tuple[str, Mode], ...] = (
-    ("cycle/opposite_groups", "sync"),
     ("mismatch/rank_zero", "late"),
-    ("not_entered/dataloader_worker", "late"),
     ("slow/data_main", "sync"),
 )
 UNPREPARED: tuple[tuple[str, Mode], ...] = (("dead/segfault", "sync"),)

@@ -63,7 +63,9 @@ def lives(pid: int) -> bool:
         return False
 
 
-def test_a_shell_becomes_an_agent_and_one_place_counts_once(operator: OperatorPipes) -> None:
+def test_a_shell_becomes_an_agent_and_one_place_counts_once_whatever_login_scripts_print(
+    operator: OperatorPipes,
+) -> None:
     endpoint = operator.connect("here", *CLEAN, "sh")
     operator.await_event(Connected("here"))
     assert operator.connections.is_up("here")
@@ -76,18 +78,13 @@ def test_a_shell_becomes_an_agent_and_one_place_counts_once(operator: OperatorPi
     assert words[0] == "starting env"
     assert words[1].startswith("Python 3.")
     (shell,) = children(os.getpid(), "-I -S")
-    alias = operator.connect("alias", *CLEAN, "sh")
+    login_scripts = r"echo Welcome; printf '\033[1mframed\033[0m\nfrtop\nprompt> '; exec sh"
+    alias = operator.connect("alias", *CLEAN, "sh", "-c", login_scripts)
     operator.await_event(SamePlace("alias", "here"))
     operator.connections.disconnect(alias)
     operator.connections.disconnect(endpoint)
     operator.await_that(lambda: not lives(shell), "the agent leaves")
     assert not operator.connections.send("here", wire.StateRequest(8))
-
-
-def test_what_login_scripts_print_does_no_harm(operator: OperatorPipes) -> None:
-    noise = r"echo Welcome; printf '\033[1mframed\033[0m\nfrtop\nprompt> '; exec sh"
-    operator.connect("noisy", *CLEAN, "sh", "-c", noise)
-    operator.await_event(Connected("noisy"))
 
 
 def test_a_command_that_gives_no_shell_is_quoted(operator: OperatorPipes) -> None:
@@ -268,6 +265,7 @@ def test_one_connection_carries_a_host_that_is_late(
         assert isinstance(operator.ask(f"node{number}", number + 1), wire.StateResponse)
 
 
+@pytest.mark.long
 def test_a_host_that_breaks_off_is_tried_again_through_the_same_connection(
     operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,7 +310,7 @@ def test_a_host_that_is_not_reached_on_the_way_is_tried_as_through_a_jump_host(
     assert operator.connections.is_up("node0")
 
 
-@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("guarded", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_nothing_is_left_of_an_operator_who_was_killed(guarded: bool) -> None:
     if guarded and not process.guard():
         pytest.skip("setpriv cannot arrange that")
@@ -339,24 +337,3 @@ def test_nothing_is_left_of_an_operator_who_was_killed(guarded: bool) -> None:
     killed.kill()
     killed.communicate()
     wait_for(lambda: not any(map(lives, begun)), lambda: f"{[command_of(p) for p in begun]} end")
-
-
-def test_pods_are_reached_by_kubectl(
-    operator: OperatorPipes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`kubectl exec POD -c CONTAINER -i -- sh` "executes a command in a container"."""
-    pods = (
-        '{"items": [{"metadata": {"name": "train-0", "namespace": "ml"}, "status": {"phase":'
-        ' "Running", "containerStatuses": [{"name": "main", "ready": true}]}}]}'
-    )
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text(
-        "#!/bin/sh\ncase $1 in\n"
-        f"  get) echo '{pods}' ;;\n"
-        '  exec) while [ "$1" != -- ]; do shift; done; shift; exec "$@" ;;\n'
-        "esac\n"
-    )
-    kubectl.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    operator.reach(*places(["k8s:ml/app=train"]))
-    operator.await_event(Connected("train-0"))
