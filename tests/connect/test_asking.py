@@ -95,12 +95,3 @@ def test_no_more_ranks_of_a_host_are_asked_at_once_than_the_request_says() -> No
         answer = wire.RecordingResponse(request.id, "a", key_of(request))
         tracker.receive("a", answer, 3)
     assert [key_of(request) for _, request in connections.sent[4:]] == [14, 15]
-
-
-def test_what_acts_is_an_act_unless_its_class_says_that_it_looks() -> None:
-    core = [kind for kind in wire.declared() if ".features." not in kind.__module__]
-    looking = {kind.__name__ for kind in core if not kind.acts}
-    assert looking == {
-        "StateRequest", "SnapshotRequest", "TimeRequest", "HistoryRequest", "StatisticsRequest",
-        "GaugeHistoryRequest",
-    }  # fmt: skip

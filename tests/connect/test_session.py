@@ -282,17 +282,3 @@ def test_what_was_not_asked_for_is_not_taken_in(
     assert taken == [forged]
     session.handle(ResponseReceived("n", forged), S)  # again: nobody asked twice
     assert taken == [forged]
-
-
-def test_a_host_behind_a_shell_sends_no_updates_of_another(
-    agents: FakeAgents, resolved: list[Endpoint]
-) -> None:
-    session = session_of(agents, "n", "m")
-    resolved += [Endpoint("n", "10.0.0.1", 7677, 7678), Endpoint("m", "10.0.0.2", 7677, 7678)]
-    session.discover(S)
-    respond(session, "n", "first", {1: 0, 2: 1}, key=b"shell n")
-    gone = wire.Update("n", "first", 2, S, S, forgotten=(1, 2))
-    session.handle(UpdateReceived(gone, b"shell m"), S)
-    assert len(session._state.frame(S, S, None).ranks) == 2
-    session.handle(UpdateReceived(gone, b"shell n"), S)
-    assert not session._state.frame(S, S, None).ranks

@@ -18,8 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from e2e.conftest import JOBS, family, frtop
-from frtop_probe.agent import announcement
+from e2e.conftest import JOBS, frtop
 from frtop_tui.connect.agent_start import start_agent
 from frtop_tui.connect.live import LiveSource
 from frtop_tui.files import capture
@@ -181,29 +180,3 @@ def test_a_recorder_that_starts_late_takes_over(
     assert run_id not in [one["run_id"] for one in document["other_jobs"]]
     (tmp_path / "stop").touch()
     assert job.process.wait(60) == 0
-
-
-@pytest.mark.long
-def test_an_agent_that_is_killed_is_started_again(home: Path, launcher: Launcher) -> None:
-    job = launcher.start("sleeps")
-    job.diagnose()
-    card = announcement.find_agent(home)
-    assert card is not None
-    os.kill(card.pid, signal.SIGKILL)
-    verdict = verdict_of(document := job.diagnose())
-    assert verdict["culprits"] == [1], document
-    wait_for(lambda: not family(home), "agent and children leave", 30)
-
-
-@pytest.mark.long
-def test_two_commands_at_once_share_one_agent(home: Path, launcher: Launcher) -> None:
-    """The second one comes within the first second of the agent's start."""
-    job = launcher.start("sleeps")
-    command = [sys.executable, "-m", "frtop_tui", "diagnose", "--json", "--pid", str(job.pids[0])]
-    running = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
-    ]
-    for one in running:
-        out, errors = one.communicate(timeout=90)
-        assert verdict_of(json.loads(out))["culprits"] == [1], errors
-    assert len(announcement.find_agents(home)) == 1

@@ -133,9 +133,6 @@ class Cluster:
             "OMP_NUM_THREADS": "1",
         }
 
-    def _with(self, key: Path | None) -> dict[str, str]:
-        return {**self.environment(), "FRTOP_KEY_FILE": str(key or self.key_file)}
-
     def log(self, rank: int) -> Path:
         return self.folder / f"rank{rank}.log"
 
@@ -172,21 +169,21 @@ class Cluster:
             (self.folder / "hang").touch()
         return self._hung_ns
 
-    def frtop(self, *arguments: str, key: Path | None = None) -> Said:
-        """Runs the program on the operator's host, with our key or another."""
+    def frtop(self, *arguments: str) -> Said:
+        """Runs the program on the operator's host."""
         command = (sys.executable, "-m", "frtop_tui", *arguments)
-        return _said(self.network.hosts[OPERATOR].inside(*command), self._with(key))
+        return _said(self.network.hosts[OPERATOR].inside(*command), self.environment())
 
     def screen(self) -> Screen:
         """Opens the screen on the operator's host."""
         command = (sys.executable, "-m", "frtop_tui", "--connect", ALL)
         return Screen(self.network.hosts[OPERATOR].inside(*command), self.environment())
 
-    def watch(self, *arguments: str, key: Path | None = None) -> Watcher:
+    def watch(self, *arguments: str) -> Watcher:
         """Starts an operator who watches continuously."""
         command = (sys.executable, str(_HERE / "watcher.py"), *arguments)
         inside = self.network.hosts[OPERATOR].inside(*command)
-        watcher = Watcher(inside, self._with(key))
+        watcher = Watcher(inside, self.environment())
         self._watchers.append(watcher)
         return watcher
 

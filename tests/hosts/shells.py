@@ -10,8 +10,6 @@ from typing import Final
 from hosts.network import Host
 
 SSHD: Final = shutil.which("sshd") or "/usr/sbin/sshd"
-PASSWORD_PORT: Final = 2222
-"""Where a host accepts passwords only."""
 
 
 def obstacle() -> str:
@@ -29,7 +27,6 @@ class Shells:
         self.config = folder / "ssh_config"
         self._known: list[str] = []
         self._key("id")
-        self._key("other")
         Path("/run/sshd").mkdir(exist_ok=True)
 
     def _key(self, name: str) -> str:
@@ -39,31 +36,24 @@ class Shells:
         return " ".join(file.with_suffix(".pub").read_text().split()[:2])
 
     def serve(self, host: Host) -> None:
-        """Starts sshd on a host, for our key; and one that accepts passwords only."""
+        """Starts sshd on a host, for our key."""
         public = self._key(f"host_{host.name}")
-        self._known += [f"{host.name} {public}", f"[{host.name}]:{PASSWORD_PORT} {public}"]
-        self._start(host, 22, "PasswordAuthentication no")
-        self._start(host, PASSWORD_PORT, "PasswordAuthentication yes\nPubkeyAuthentication no")
-
-    def _start(self, host: Host, port: int, rules: str) -> None:
-        config = self._folder / f"sshd_{host.name}_{port}"
+        self._known.append(f"{host.name} {public}")
+        config = self._folder / f"sshd_{host.name}"
         config.write_text(
-            f"Port {port}\nListenAddress {host.address}\nHostKey {self._folder}/host_{host.name}\n"
+            f"Port 22\nListenAddress {host.address}\nHostKey {self._folder}/host_{host.name}\n"
             f"PidFile {config}.pid\nUsePAM no\nStrictModes no\nPermitRootLogin yes\n"
             f'SetEnv FRTOP_SSH="ssh -F {self.config}"\n'
-            f"KbdInteractiveAuthentication no\nAuthorizedKeysFile {self._folder}/id.pub\n{rules}\n"
+            f"KbdInteractiveAuthentication no\nAuthorizedKeysFile {self._folder}/id.pub\n"
+            "PasswordAuthentication no\n"
         )
         host.run(SSHD, "-f", str(config), "-E", f"{config}.log")
 
-    def write_config(self, node: str) -> None:
-        """Writes the operator's settings. `imposter` is `node` with another key than is known."""
-        other = " ".join((self._folder / "other.pub").read_text().split()[:2])
+    def write_config(self) -> None:
+        """Writes the operator's settings."""
         known = self._folder / "known_hosts"
-        known.write_text("\n".join([*self._known, f"imposter {other}"]) + "\n")
+        known.write_text("\n".join(self._known) + "\n")
         self.config.write_text(
-            f"Host imposter\n  HostName {node}\n  HostKeyAlias imposter\n"
-            f"Host locked\n  HostName {node}\n  Port {PASSWORD_PORT}\n"
-            f"  HostKeyAlias [{node}]:{PASSWORD_PORT}\n"
             f"Host *\n  User root\n  IdentityFile {self._folder}/id\n  IdentitiesOnly yes\n"
             f"  UserKnownHostsFile {known}\n  StrictHostKeyChecking yes\n"
         )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +23,8 @@ def is_found(document: dict[str, Any]) -> bool:
     )
 
 
-def diagnosed(cluster: Cluster, *arguments: str, key: Path | None = None) -> Said:
-    said = cluster.frtop("diagnose", "--json", "--connect", ALL, *arguments, key=key)
+def diagnosed(cluster: Cluster, *arguments: str) -> Said:
+    said = cluster.frtop("diagnose", "--json", "--connect", ALL, *arguments)
     print(f"frtop diagnose {' '.join(arguments)}: {said.seconds:.1f} s")
     return said
 
@@ -41,25 +39,6 @@ def watcher(cluster: Cluster) -> Watcher:
 def hung(cluster: Cluster) -> int:
     """The culprit hangs; the value is since when on our monotonic clock."""
     return cluster.hang()
-
-
-@pytest.fixture
-def stranger(cluster: Cluster, tmp_path: Path) -> Path:
-    """The key file of another user."""
-    file = tmp_path / "key"
-    assert cluster.frtop("key", "make", key=file).status == 0
-    return file
-
-
-def public(cluster: Cluster, key: Path | None = None) -> str:
-    """The public key as `frtop key` prints it."""
-    found = re.search(r"\bfrtop_\S+", cluster.frtop("key", key=key).output)
-    assert found is not None
-    return found[0]
-
-
-def tensors(cluster: Cluster, *arguments: str, key: Path | None = None) -> Said:
-    return cluster.frtop("tensors", "--connect", ALL, "--rank", "1", *arguments, key=key)
 
 
 def test_a_healthy_job_is_seen_completely(cluster: Cluster, watcher: Watcher) -> None:
@@ -157,33 +136,6 @@ def test_a_slow_link_does_not_delay_other_hosts(cluster: Cluster, hung: int) -> 
     assert said.status == 3, said
     assert is_found(said.document)
     assert said.seconds < 40
-
-
-@pytest.mark.long
-def test_an_admitted_user_may_only_read(cluster: Cluster, stranger: Path, hung: int) -> None:
-    theirs = public(cluster, stranger)
-    assert cluster.frtop("key", "trust", public(cluster), key=stranger).status == 0
-    seen = cluster.watch(ALL, key=stranger)
-
-    def problems() -> list[str]:
-        return [host["problem"] for host in seen.frame()["hosts"].values()]
-
-    cluster.wait_for(lambda: all("does not admit our key" in p for p in problems()), "no entry", 30)
-    assert cluster.frtop("key", "admit", theirs, "--read", "--name", "ann").status == 0
-    admitted = cluster.wait_for(lambda: has_found(seen), "all is seen as by its owner", 60)
-    said = tensors(cluster, key=stranger)
-    assert said.status == 1, said
-    assert "read" in said.errors
-    print(f"saw all {admitted:.1f} s after it was admitted; {said.errors}")
-
-    assert cluster.frtop("key", "admit", theirs, "--name", "ann").status == 0
-    said = tensors(cluster, key=stranger)
-    assert said.status == 0, said
-
-    assert cluster.frtop("key", "remove", "ann").status == 0
-    said = tensors(cluster, key=stranger)
-    assert said.status == 1, said
-    print(said.errors)
 
 
 def test_the_screen_shows_the_hang(cluster: Cluster, hung: int) -> None:

@@ -27,8 +27,8 @@ Start = Callable[..., FarAgent]
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
-    """Two wait in an all_reduce, one is elsewhere; nobody prepared them. Their pids."""
-    with job("absent", tmp_path_factory.mktemp("job")) as pids:
+    """One waits in an all_reduce, the other is elsewhere; nobody prepared them. Their pids."""
+    with job("absent", tmp_path_factory.mktemp("job"), size=2, warm=False) as pids:
         yield pids
 
 

@@ -32,26 +32,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_rings_are_read_and_left(host: Host, far: FarAgent) -> None:
-    rank = host.rank("wait")
-    before = names(host.folder)
-    far.start()
-    (seen,) = far.request(wire.StateRequest).update.ranks
-    assert seen.identity.pid == rank.pid
-    assert seen.identity.prepared
-    assert seen.groups[0].ranks == "0-7"
-    history = far.request(wire.HistoryRequest, seen.key).history
-    assert ops_of(history)
-    rank.kill()
-    wait_for(
-        lambda: far.request(wire.StateRequest).update.ranks[0].exit_info, "its end", pause_s=0.2
-    )
-    far.leave()
-    assert names(host.folder) >= {name for name in before if name.endswith(".ring")} != set()
-    assert not any(name.startswith("agent-") for name in names(host.folder) - before)
-
-
-def test_an_agent_that_runs_there_is_not_disturbed(host: Host, far: FarAgent) -> None:
+def test_rings_are_read_and_left_to_the_agent_that_runs_there(host: Host, far: FarAgent) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
     (known,) = operator.ranks()
@@ -59,9 +40,15 @@ def test_an_agent_that_runs_there_is_not_disturbed(host: Host, far: FarAgent) ->
     far.start()
     (seen,) = far.request(wire.StateRequest).update.ranks
     assert seen.identity == known.identity
+    assert (seen.identity.pid, seen.identity.prepared) == (rank.pid, True)
+    assert seen.groups[0].ranks == "0-7"
+    assert ops_of(far.request(wire.HistoryRequest, seen.key).history)
     assert names(host.folder) == before
+    rank.kill()
+    wait_for(
+        lambda: far.request(wire.StateRequest).update.ranks[0].exit_info, "its end", pause_s=0.2
+    )
     far.leave()
-    assert names(host.folder) == before
+    assert names(host.folder) >= {name for name in before if name.endswith((".ring", ".json"))}
     (still,) = operator.state().ranks
-    assert still.identity is not None
-    assert still.identity.pid == rank.pid
+    assert still.identity == known.identity
