@@ -77,7 +77,7 @@ async def test_a_rank_has_the_gauges_of_its_gpu_while_somebody_asks(
     mine, without = machine.rank("nvidia0", "nvidia1"), machine.rank("null")
     gpus.add(pids="")
     gpus.add(pids=mine.pid)
-    async with machine.watched():
+    async with machine.watched(period_s=0.05):
         await asyncio.sleep(0.3)
         assert not machine.worker.runs  # nobody asks
         machine.asked = math.inf

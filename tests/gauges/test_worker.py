@@ -142,9 +142,10 @@ async def test_a_call_that_hangs_is_left_and_seldom_tried_again(
 
 
 async def test_children_that_cannot_be_killed_are_bounded(
-    gpus: Gpus, gauges: GpuWorker, monkeypatch: pytest.MonkeyPatch
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus.add(power=HANG)
+    gauges = GpuWorker(deadline_s=0.3, pause_s=PAUSE_S)
     monkeypatch.setattr(gauges._lines, "_reap", lambda: None)  # as if a kill did not end them
     for _ in range(MAX_LEFT + 1):
         monkeypatch.setattr(gauges, "_not_before", 0.0)
@@ -153,6 +154,7 @@ async def test_children_that_cannot_be_killed_are_bounded(
     assert len(left) == MAX_LEFT
     monkeypatch.undo()
     await wait_for_async(lambda: all(one.poll() is not None for one in left), "their end")
+    await gauges.close()
 
 
 def test_the_child_ends_with_its_parent_even_inside_of_a_call(gpus: Gpus) -> None:

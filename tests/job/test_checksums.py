@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 import pytest
@@ -267,24 +266,3 @@ def test_memory_for_a_job_does_not_grow_with_its_groups() -> None:
     counts = [len(group._blocks) for group in checksums._groups.values()]
     assert sum(counts) < 512 * 200
     assert min(counts) >= MAX_RECENT  # what a rank sends at once always finds room
-
-
-def test_sixteen_thousand_ranks_are_compared_as_they_report() -> None:
-    world = 16_384
-    groups = {1: wire.Group(1, "0", "", "nccl", f"0-{world - 1}")}
-    tick = [
-        wire.BlockSums(1, 1 + 512 * n, 64, packed(range(8 * n, 8 * n + 8)), b"") for n in range(4)
-    ]
-    checksums = JobChecksums()
-    spent = 0.0
-    for told_now in tick:
-        odd = wire.BlockSums(1, told_now.first, 64, packed([9] * 8), b"")
-        begin = time.process_time()
-        for rank in range(world):
-            last = rank == 9_999 and told_now is tick[-1]
-            checksums.add(rank, groups, (odd if last else told_now,), 0)
-        spent += time.process_time() - begin
-    print(f"\n{world:,} ranks at 1,000 ops/s: {spent / 4:.3f} s of CPU for each tick of 0.5 s")
-    partings = checksums.hints(0)
-    assert partings
-    assert all(set(one.sides[1]) == {9_999} for one in partings)

@@ -120,17 +120,17 @@ def test_ranks_of_the_old_instance_are_gone() -> None:
     assert set(state.frame(NOW, 0).ranks) == {0}
 
 
-@pytest.mark.parametrize("how", ["anew", "forgotten", "no host"])
-def test_removed_ranks_are_freed_even_when_no_job_is_shown(how: str) -> None:
-    others, state = records(), JobState()
+def test_removed_ranks_are_freed_even_when_no_job_is_shown() -> None:
+    others, states = records(), {how: JobState() for how in ("anew", "forgotten", "no host")}
     for turn in range(1, 9, 2):
-        state.apply("h", update(turn, rank(), rank(2, 1), full=True), NOW)
-        if how == "forgotten":
-            state.apply("h", update(turn + 1, forgotten=(1, 2)), NOW)
-        elif how == "no host":
-            state.forget_host("h")
-        assert not state.frame(NOW, 0, "else").ranks
-    assert records() - others == (2 if how == "anew" else 0)
+        for how, state in states.items():
+            state.apply("h", update(turn, rank(), rank(2, 1), full=True), NOW)
+            if how == "forgotten":
+                state.apply("h", update(turn + 1, forgotten=(1, 2)), NOW)
+            elif how == "no host":
+                state.forget_host("h")
+            assert not state.frame(NOW, 0, "else").ranks
+    assert records() - others == 2  # those that were told of anew
 
 
 def records() -> int:

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from recorder.device_rank import build
-from recorder.rank_runner import PROBE, code, run_python
+from recorder.rank_runner import PROBE, run
 
 pytestmark = pytest.mark.torch
 
 PROGRAM = """
-    import ctypes, types
-    driver = ctypes.CDLL({library!r})
-    import torch
+    import ctypes, sys, types, torch
+    library, root = sys.argv[1:]
+    driver = ctypes.CDLL(library)
+    sys.path.append(root)
     from gpu_kit.programs import hang
     here = types.SimpleNamespace(on_gpu=True, rank=0, device=torch.device("cuda", 0))
     reader, tensor = hang._reader(here), torch.full((hang.ELEMENTS,), 2.0)
@@ -26,7 +27,5 @@ PROGRAM = """
 
 
 def test_the_tensor_is_read_or_the_reason_is_said(tmp_path: Path) -> None:
-    program = PROGRAM.format(library=str(build(tmp_path)))
-    path = f"{PROBE}:{PROBE.parent}"
-    ended = run_python(tmp_path / "rings", "-W", "ignore", *code(program), PYTHONPATH=path)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    (ended,) = run(PROGRAM, tmp_path / "rings", str(build(tmp_path)), str(PROBE.parent))
+    assert (ended.code, ended.err) == (0, "")

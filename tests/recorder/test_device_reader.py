@@ -112,8 +112,10 @@ def test_what_was_not_queued_leaves_the_reader_as_it_is() -> None:
     assert read(reader) == bytes(8)
 
 
-@pytest.mark.parametrize("method", ["begin_copy", "is_over"])
-@pytest.mark.parametrize("error", [DriverError("it returned 700"), ValueError("no number")])
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [("begin_copy", DriverError("it returned 700")), ("is_over", ValueError("no number"))],
+)
 def test_after_any_other_failure_nothing_is_read_and_the_tensor_stays(
     method: str, error: Exception
 ) -> None:

@@ -83,11 +83,7 @@ def one(rank: InteractiveRank, sequence: int = 0) -> Mapping[str, Any]:
     ("dtype", "values", "statistics", "odd_and_first"),
     [
         ("float32", "[1.5, -2, inf, 4, nan, -inf]", (-2, 4, 3.5 / 3, 22.25**0.5), (1, 2, "1.5")),
-        ("float16", "[0.5, nan]", (0.5, 0.5, 0.5, 0.5), (1, 0, "0.5")),
-        ("bfloat16", "[1, nan, 2, 3]", (1, 3, 2, 14**0.5), (1, 0, "1")),
         ("float8_e4m3fn", "[1, nan, -2]", (-2, 1, -0.5, 5**0.5), (1, 0, "1")),
-        ("float8_e5m2", "[4, inf]", (4, 4, 4, 4), (0, 1, "4")),
-        ("int64", "[-3, 4]", (-3, 4, 0.5, 5), (0, 0, "-3")),
         ("bool", "[True, False]", (0, 1, 0.5, 1), (0, 0, "True")),
     ],
 )
@@ -255,7 +251,7 @@ def test_a_call_that_blocks_holds_up_nothing_and_the_process_ends(
     rank.run("block('cuMemHostAlloc')")
     pending(rank, "torch.ones(3)")
     wait_for(lambda: "cuMemHostAlloc has run for" in one(rank)["error"], "its words", DEADLINE_S)
-    rank.wait_for_heartbeats(4)
+    rank.wait_for_heartbeats()
     rank.run("block('')")
     made(rank)
     assert one(rank)["seen"] == 3
@@ -264,7 +260,7 @@ def test_a_call_that_blocks_holds_up_nothing_and_the_process_ends(
     assert "device stuck: cuMemcpyDtoHAsync_v2 did not return" in one(rank)["error"]
     assert time.monotonic() - begin < DEADLINE_S
     assert "cuMemcpyDtoHAsync_v2 has not returned" in one(rank)["error"]
-    rank.wait_for_heartbeats(4)
+    rank.wait_for_heartbeats()
     rank.run("sum(range(100_000))")  # the GIL is free
     # What the driver does at the end of a process is not what this tests.
     rank.start("import sys; sys.exit(7)")

@@ -25,8 +25,8 @@ dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
 from frtop_probe.recorder.process.lifecycle import lifecycle
 tensor, recorder = nccl.tensor(), lifecycle.recorder
 watch = recorder.devices
-def look():
-    watch.look(time.monotonic_ns())
+def look(later_ns=0):
+    watch.look(time.monotonic_ns() + later_ns)
 """
 GROUPS = """
 ends, captured, mixed, destroyed = (dist.new_group([0]) for _ in range(4))
@@ -54,9 +54,7 @@ dist.all_reduce(tensor, group=mixed)
 nccl.device_of(destroyed).delay_s = 100
 dist.all_reduce(tensor, group=destroyed)
 dist.destroy_process_group(destroyed)
-
-time.sleep(1.1)
-look()
+look(1_100_000_000)
 """
 
 
@@ -155,14 +153,13 @@ assert watch.fronts[1][0].listed and seen() == 1
 reads = []
 read, watch._dump = watch._dump, lambda *a, **k: reads.append(1) or read(*a, **k)
 second = dist.new_group([0])
-nccl.device_of(second).call_s = 2.0
+nccl.device_of(second).call_s = 0.5
 issuing = threading.Thread(target=lambda: dist.all_reduce(tensor, group=second))
 issuing.start()
 while not watch.first_calls:
     time.sleep(0.01)
 reads.clear()
-time.sleep(1.1)
-look()
+look(1_100_000_000)
 assert not reads
 assert seen() == 0
 issuing.join()

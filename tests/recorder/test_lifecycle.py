@@ -179,11 +179,6 @@ def _side(ring: Ring) -> list[tuple[int, int, dict[str, object]]]:
     return entries
 
 
-def test_frtop_off_disables_the_recorder(tmp_path: Path) -> None:
-    (ended,) = run(FAKE + "\n    init(); dist.barrier()", tmp_path / "rings", FRTOP_OFF="1")
-    assert (ended.code, ended.err, ended.rings) == (0, "", [])
-
-
 @pytest.mark.parametrize("where", ["encode", "caller_waits", "finish"])
 def test_a_failing_hook_switches_off_with_one_line_and_training_goes_on(
     tmp_path: Path, where: str
@@ -264,6 +259,7 @@ def test_an_ops_own_exception_passes_unchanged_and_is_recorded(tmp_path: Path) -
     """
     (ours,) = run(program, tmp_path / "rings")
     (bare,) = run(program, tmp_path / "none", FRTOP_OFF="1")
+    assert bare.rings == []
     assert (ours.code, ours.out) == (bare.code, bare.out) == (0, bare.out)
     assert bare.out.count("\n") == 3
     assert ours.ring.cell(StatusCell.HOOK_ERRORS) == 0
@@ -289,25 +285,6 @@ def test_an_op_fails_when_its_peer_has_ended(tmp_path: Path) -> None:
     assert ring.exceptions[0]["kind"] == "RuntimeError"
     assert ring.exceptions[0]["frames"][-1][1].endswith("train.py")
     assert "deprecated" not in waiting.err
-
-
-def test_ops_on_fake_or_meta_tensors_are_not_recorded(tmp_path: Path) -> None:
-    program = (
-        FAKE
-        + """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    init()
-    dist.all_reduce(torch.ones(2))
-    with FakeTensorMode():
-        dist.all_reduce(torch.ones(2))
-        dist.all_gather_into_tensor(torch.ones(16), torch.ones(2))
-    dist.barrier()
-    """
-    )
-    (ended,) = run(program, tmp_path / "rings")
-    assert ended.code == 0, ended.err
-    assert kinds(ended.ring) == ["all_reduce", "barrier"]
-    assert ended.ring.cell(StatusCell.HOOK_ERRORS) == 0
 
 
 ENDINGS = """
@@ -501,26 +478,21 @@ def test_spawned_ranks_have_rings_and_spawned_workers_have_none(tmp_path: Path) 
     frtop_probe.start()  # in every process that imports this file
 
     def rank(number, file):
-        dist.init_process_group("gloo", init_method="file://" + file, rank=number, world_size=2)
-        dist.all_reduce(torch.ones(2))
-        if number == 0:
-            loader = DataLoader([1, 2], num_workers=1, multiprocessing_context="spawn")
-            assert len(list(loader)) == 2
-        dist.barrier()
+        dist.init_process_group("gloo", init_method="file://" + file, rank=number, world_size=1)
+        loader = DataLoader([1, 2], num_workers=1, multiprocessing_context="spawn")
+        assert len(list(loader)) == 2
         dist.destroy_process_group()
 
     if __name__ == "__main__":
-        mp.spawn(rank, (os.path.abspath("store"),), nprocs=2)
+        mp.spawn(rank, (os.path.abspath("store"),), nprocs=1)
     """
     (ended,) = run(program, tmp_path / "rings", cwd=tmp_path)
     assert ended.code == 0, ended.err
-    rings = [Ring(path) for path in ended.rings]
-    ranks = sorted(ring.cell(StatusCell.RANK) for ring in rings)
-    assert ranks == [0, 1]  # none for the parent, which is not a rank, nor for the worker
-    jobs = [ring.rank_identity["job"] for ring in rings]
-    assert jobs[0] == jobs[1]
-    assert jobs[0]["master_addr"] == f"file://{tmp_path}/store"
-    assert all(ring.groups[1]["exact"] for ring in rings)
+    (path,) = ended.rings  # none for the parent, which is not a rank, nor for the worker
+    ring = Ring(path)
+    assert ring.cell(StatusCell.RANK) == 0
+    assert ring.rank_identity["job"]["master_addr"] == f"file://{tmp_path}/store"
+    assert ring.groups[1]["exact"]
 
 
 def test_an_unsuitable_torch_is_reported_once(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 
 MINE, OTHERS = 1, 2
+TINY = layout.Shape(groups=4, sites=8, overflow=4, slots=32, chunks=32, marks=8, side=80 * 1024)
 INTERRUPTED = (module.__file__, usual_waits.__file__)
 
 
@@ -37,8 +38,8 @@ class PendingScene:
 
     def __init__(self, folder: Path) -> None:
         descriptor = os.open(folder / "ring", os.O_RDWR | os.O_CREAT)
-        os.posix_fallocate(descriptor, 0, layout.SMALL.longest)
-        self.pending = pending = PendingOps(OwnRing(folder / "ring", descriptor, layout.SMALL))
+        os.posix_fallocate(descriptor, 0, TINY.longest)
+        self.pending = pending = PendingOps(OwnRing(folder / "ring", descriptor, TINY))
         os.close(descriptor)
         self.works: list[FakeWork] = []
         for group in (MINE, OTHERS):

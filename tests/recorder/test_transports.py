@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import types
@@ -12,7 +11,7 @@ import pytest
 
 from frtop_probe.recorder.ops import transports
 from frtop_probe.recorder.ops.transports import TransportWatch, loaded
-from recorder.rank_runner import PROBE, ZERO, run
+from recorder.rank_runner import run
 
 
 def test_nothing_is_imported_and_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +68,7 @@ def test_a_rank_says_so_in_its_ring(tmp_path: Path) -> None:
         while len(watch._known) < 2 and time.monotonic() < end:
             time.sleep(0.05)
     """
-    (rank,) = run(program, tmp_path / "frtop", PYTHONPATH=f"{ZERO}{os.pathsep}{PROBE}")
+    (rank,) = run(program, tmp_path / "frtop")
     assert rank.code == 0, rank.err
     ring = rank.ring
     ring.refresh()
