@@ -106,23 +106,24 @@ async def test_e_captures_and_shows_progress_and_path() -> None:
         await app.sees(f"file  captured: {path.name}, 3.25 MB", "captured · 64/64 reporting")
 
 
-async def test_the_capture_path_stays_below_the_verdict() -> None:
-    async with driven(answer_scenes.captured()) as app:
-        for size in ((80, 24), (100, 30), (200, 60)):
-            await app.resize(*size)
-            await app.sees("captured automatically: frtop-llama-70b-0302.cap, 3.25 MB")
-
-
-async def test_a_failed_capture_shows_its_reason() -> None:
+async def test_the_path_or_the_reason_stays_below_the_verdict() -> None:
     failed = Writing(
         "capture", "failed", "x.cap", problem=Problem("/full cannot be written: cd elsewhere")
     )
-    async with driven(scenes.hung()) as app:
+    async with driven(answer_scenes.captured()) as app:
+        for size in ((80, 24), (100, 30), (200, 60), (80, 24)):
+            await app.resize(*size)
+            await app.sees("captured automatically: frtop-llama-70b-0302.cap, 3.25 MB")
         await app.press("2")
         await app.give(replace(scenes.hung(), writings=(failed,)))
         await app.sees("the capture failed: /full cannot be")
         await app.press("1")
         await app.sees("the capture failed: /full cannot be written: cd elsewhere")
+        app.source.captured.clear()
+        await app.give(scenes.no_agent())
+        await app.press("e")
+        await app.sees("There is no job to capture.")
+        assert app.source.captured == []
 
 
 def test_what_a_file_lacks_is_shown_after_its_path() -> None:
@@ -131,13 +132,6 @@ def test_what_a_file_lacks_is_shown_after_its_path() -> None:
     )
     assert describe_file(writing) == "captured: /elsewhere/a.cap, 812 B; node7 is silent"
     assert byte_size(3_250_000) == "3.25 MB"
-
-
-async def test_without_a_job_e_captures_nothing() -> None:
-    async with driven(scenes.no_agent()) as app:
-        await app.press("e")
-        await app.sees("There is no job to capture.")
-        assert app.source.captured == []
 
 
 async def test_a_deleted_folder_is_reported_without_a_crash(
@@ -153,47 +147,32 @@ async def test_a_deleted_folder_is_reported_without_a_crash(
         await app.sees("ranks 64")
 
 
-async def test_a_recorded_frame_says_so_on_every_screen() -> None:
-    async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
+async def test_a_recorded_frame_says_so_on_every_screen_and_live_keys_do_nothing() -> None:
+    frame = answer_scenes.recorded()
+    async with driven(frame, size=(100, 40)) as app:
+        await app.sees("the history of rank 7 is missing")
         for key in ("1", "enter", "t", "2", "3", "4", "J"):
             await app.press(key)
             await app.sees(f"CAPTURE of {local_time(scenes.WALL)} by alice@laptop · not live")
             await app.sees("5m48s were left")
             assert "times out in" not in app.text()
             assert "read-only" not in app.text()
-        assert app.source.captured == []
-
-
-async def test_keys_that_need_a_live_job_are_unavailable_in_recordings() -> None:
-    async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
-        await app.press("enter")
+        await app.press("1", "enter")
         await app.sees("(b stacks)", "(e capture)", "threading.py")
         await app.press("b")
         await app.sees("There is no live job to take stacks of", "is a capture of 20")
         await app.press("e", "Z")
         await app.sees("Nothing changes here")
         assert "PAUSED" not in app.text()
-        await app.press("4", "b")
+        await app.press("question_mark")
+        await app.resize(120, 60)
+        await app.sees("(stacks: take its stacks now) unavailable: There is no live job")
+        await app.press("escape", "4", "b")
         source = app.source
         assert (source.dumped, source.inspected, source.captured) == ([], [], [])
-
-
-async def test_e_captures_black_boxes_into_one_file() -> None:
-    frame = answer_scenes.recorded()
-    assert frame.recorded is not None
-    boxes = replace(frame, recorded=replace(frame.recorded, kind="black box"))
-    async with driven(boxes) as app:
+        assert frame.recorded is not None
+        await app.give(replace(frame, recorded=replace(frame.recorded, kind="black box")))
+        await app.press("1")
         await app.sees("BLACK BOX of ")
-        await app.press("e")
-        assert [automatic for _, automatic in app.source.captured] == [False]
-
-
-async def test_help_shows_why_a_key_is_unavailable() -> None:
-    async with driven(answer_scenes.recorded(), size=(120, 60)) as app:
-        await app.press("enter", "question_mark")
-        await app.sees("(stacks: take its stacks now) unavailable: There is no live job")
-
-
-async def test_what_the_file_lacks_is_shown() -> None:
-    async with driven(answer_scenes.recorded(), size=(100, 40)) as app:
-        await app.sees("the history of rank 7 is missing")
+        await app.press("e")  # into one file
+        assert [automatic for _, automatic in source.captured] == [False]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -66,25 +66,34 @@ class OnTerminal:
             return status, output.read(), took
 
 
-@pytest.fixture(params=[True, False], ids=["with SIGHUP", "without SIGHUP"])
-def on_terminal(request: pytest.FixtureRequest) -> Iterator[OnTerminal]:
-    program = OnTerminal(controlled=request.param)
-    yield program
-    if program.process.poll() is None:
-        program.process.kill()
-        program.process.wait()
+@pytest.fixture
+def start() -> Iterator[Callable[[bool], OnTerminal]]:
+    programs: list[OnTerminal] = []
+
+    def begin(controlled: bool) -> OnTerminal:
+        programs.append(OnTerminal(controlled=controlled))
+        return programs[-1]
+
+    yield begin
+    for program in programs:
+        if program.process.poll() is None:
+            program.process.kill()
+            program.process.wait()
 
 
-def test_a_closed_window_ends_the_app_and_its_caller_cleans_up(on_terminal: OnTerminal) -> None:
+@pytest.mark.parametrize("controlled", [True, False], ids=["with SIGHUP", "without SIGHUP"])
+def test_a_closed_window_ends_the_app_and_its_caller_cleans_up(
+    start: Callable[[bool], OnTerminal], controlled: bool
+) -> None:
+    on_terminal = start(controlled)
     on_terminal.close_window()
     status, output, took = on_terminal.ended()
     assert (status, output) == (129, "left 129 closed True")
     assert took < LIMIT_S / 2, "takes a second on an idle machine"
 
 
-def test_sigterm_restores_the_terminal(on_terminal: OnTerminal) -> None:
-    if on_terminal.process.args[0] == "setsid":  # type: ignore[index]  # a list above
-        pytest.skip("the signal would go to setsid")
+def test_sigterm_restores_the_terminal(start: Callable[[bool], OnTerminal]) -> None:
+    on_terminal = start(False)  # else the signal would go to setsid
     on_terminal.process.send_signal(signal.SIGTERM)
     drawn = b""
     while b"\x1b[?1049l" not in drawn:

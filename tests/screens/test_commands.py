@@ -20,7 +20,6 @@ from frtop_tui.screens.completion import (
 )
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
-from frtop_tui.screens.ranks import RanksScreen
 
 from . import answer_scenes, scenes
 from .driving import driven
@@ -115,16 +114,6 @@ def test_names_and_the_beginnings_of_names_are_commands() -> None:
     assert len(set(keys)) == len(keys)
 
 
-async def test_a_command_opens_a_screen_and_the_line_goes() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("colon", *"rank 12", "enter")
-        assert isinstance(app.screen, RankScreen)
-        assert app.screen.rank == 12
-        await app.press("colon", *"job", "enter")
-        assert isinstance(app.screen, Overview)
-        assert not app.screen.query(CommandLine)
-
-
 async def test_tab_goes_through_the_candidates_and_up_through_former_commands() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("colon", *"host n", "tab", "tab", "tab")
@@ -137,14 +126,18 @@ async def test_tab_goes_through_the_candidates_and_up_through_former_commands() 
         await app.sees("ranks 64 ")
 
 
-async def test_a_wrong_line_stays_to_be_mended() -> None:
+async def test_a_wrong_line_stays_to_be_mended_and_a_right_one_goes() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("colon", *"rank 99", "enter")
         await app.sees("99 is not a rank; the job has 0 to 63")
         await app.press("backspace", "enter")
         assert isinstance(app.screen, RankScreen)
+        assert app.screen.rank == 9
         await app.press("colon", "escape")
         assert isinstance(app.screen, RankScreen)
+        assert not app.screen.query(CommandLine)
+        await app.press("colon", *"job", "enter")
+        assert isinstance(app.screen, Overview)
         assert not app.screen.query(CommandLine)
 
 
@@ -172,9 +165,3 @@ async def test_a_job_can_be_chosen_by_name() -> None:
         await app.press("2", "colon", *"job llama 1", "tab", "enter")
         assert app.source.chosen == [job_key(answer_scenes.jobs().other_jobs[1])]
         assert isinstance(app.screen, Overview)
-
-
-async def test_keys_typed_ahead_reach_the_line() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("2", "colon", *"ranks", "enter")
-        assert isinstance(app.screen, RanksScreen)

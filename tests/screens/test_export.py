@@ -21,6 +21,7 @@ async def test_two_enters_write_a_report_beside_us() -> None:
     async with driven(hung()) as app:
         await app.press("E")
         await app.sees("export as html", *FORMATS)
+        await app.sees(*(one.summary for one in FORMATS.values()))  # whole at 80 columns
         await app.press("enter", "enter")
         await app.wait_for(lambda: len(app.source.exported) == 1)
         ((path, name, over),) = app.source.exported
@@ -30,46 +31,26 @@ async def test_two_enters_write_a_report_beside_us() -> None:
         await app.sees("verdict: not entered")  # back where it was
 
 
-async def test_at_80_columns_all_formats_are_described_whole() -> None:
-    async with driven(hung()) as app:
-        await app.press("E")
-        await app.sees(*(one.summary for one in FORMATS.values()))
-
-
 async def test_another_format_has_another_path_until_one_is_typed() -> None:
-    async with driven(hung()) as app:
-        await app.press("E", "j", "j")
-        await app.sees("export as json")
-        field = app.screen.query_one(Input)
-        await app.wait_for(lambda: field.value.endswith(".json"))
-        await app.press("enter")
-        field.value = "mine.out"
-        await app.press("enter")
-        await app.wait_for(lambda: len(app.source.exported) == 1)
-        assert app.source.exported == [(Path("mine.out"), "json", False)]
-
-
-async def test_beside_the_path_the_keys_that_work_there_are_shown() -> None:
-    async with driven(hung()) as app:
-        await app.press("E", "enter")
-        await app.sees("esc back", "enter write", "tab formats", "ctrl+u clear")
-        await app.press("tab")
-        await app.sees("enter path")
-
-
-async def test_escape_writes_nothing() -> None:
     async with driven(hung()) as app:
         await app.press("E", "enter", "escape")
         await app.sees("export as html")
         await app.press("escape")
         await app.sees("verdict: not entered")
-        assert app.source.exported == []
-
-
-async def test_a_folder_that_is_not_there_is_said() -> None:
-    async with driven(hung()) as app:
-        await app.press("E", "enter")
-        app.screen.query_one(Input).value = "nowhere/x.html"
+        await app.press("E", "j", "j")
+        await app.sees("export as json")
+        field = app.screen.query_one(Input)
+        await app.wait_for(lambda: field.value.endswith(".json"))
+        await app.press("enter")
+        await app.sees("esc back", "enter write", "tab formats", "ctrl+u clear")
+        await app.press("tab")
+        await app.sees("enter path")
+        await app.press("enter")
+        field.value = "nowhere/x.json"
         await app.press("enter")
         await app.sees("There is no folder nowhere.")
         assert app.source.exported == []
+        field.value = "mine.out"
+        await app.press("enter")
+        await app.wait_for(lambda: len(app.source.exported) == 1)
+        assert app.source.exported == [(Path("mine.out"), "json", False)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from diagnosis.scenes import Scene
@@ -55,7 +54,9 @@ async def test_enter_on_a_group_shows_who_is_late_and_goes_to_that_rank() -> Non
         assert isinstance(app.screen, GroupScreen)
         await app.sees("job > dp:0", "64 ranks", "1 late", "63 wait")
         await app.sees("#8812", "0-36,38-63", "1 behind", "timeout 10m00s", "all_reduce #8812")
-        await app.sees("arrivals   no statistics yet")
+        await app.sees("arrivals   no statistics yet", "(n next group)", "(p previous)")
+        await app.press("n")
+        await app.sees("No other group was chosen with it")
         await app.press("enter")  # those that are behind come first
         assert isinstance(app.screen, RankScreen)
         assert app.screen.rank == scenes.CULPRIT
@@ -87,14 +88,6 @@ async def test_groups_that_share_a_line_are_gone_through_with_n_and_p() -> None:
         await app.press("slash")
         assert isinstance(app.screen, RanksScreen)
         assert app.screen.view.filter_text == "rank:56-63"
-
-
-async def test_a_group_without_others_alike_says_why_there_is_no_next_one() -> None:
-    async with driven(scenes.hung(), size=(120, 30)) as app:
-        await app.press("shift+tab", "enter")
-        await app.sees("(n next group)", "(p previous)")
-        await app.press("n")
-        await app.sees("No other group was chosen with it")
 
 
 async def test_who_comes_last_is_said_only_beyond_the_error_of_the_clocks() -> None:
@@ -214,28 +207,20 @@ async def test_one_key_goes_through_the_lenses_and_the_legend_explains_the_lette
         await app.sees("b blocked 63")
 
 
-@pytest.mark.parametrize(
-    ("presses", "why"),
-    [
-        (2, "no statistics yet"),
-        (3, "no statistics yet"),
-        (4, "no statistics yet"),
-        (5, "frtop sees no device of any rank"),
-    ],
-)
-async def test_a_lens_without_data_says_why(presses: int, why: str) -> None:
+async def test_a_lens_without_data_says_why() -> None:
     async with driven(scenes.hung(), size=(100, 30)) as app:
-        await app.press(*["L"] * presses)
-        await app.sees(why)
-
-
-async def test_without_steps_the_lens_says_how_to_have_them() -> None:
-    frame = replace(scenes.hung(), statistics=JobStatistics(0, 1, 0))
-    async with driven(frame, size=(100, 30)) as app:
-        await app.press("L", "L")
-        await app.sees("no steps are recorded: call frtop_probe.step() once in each")
         await app.press("L")
-        await app.sees("no steps are recorded: call frtop_probe.step() once in each")
+        for _ in ("step time", "own time", "arrival skew"):
+            await app.press("L")
+            await app.sees("no statistics yet")
+        await app.press("L")
+        await app.sees("frtop sees no device of any rank")
+        await app.press("L")
+        await app.give(replace(scenes.hung(), statistics=JobStatistics(0, 1, 0)))
+        await app.press("L")
+        for _ in ("step time", "own time"):
+            await app.press("L")
+            await app.sees("no steps are recorded: call frtop_probe.step() once in each")
 
 
 async def test_settings_that_differ_are_listed_by_value_with_their_ranks() -> None:

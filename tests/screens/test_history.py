@@ -74,26 +74,15 @@ async def test_a_bracket_goes_back_to_a_screen_as_it_was_left() -> None:
 
 async def test_forward_leads_to_the_same_screen_and_help_is_none_of_them() -> None:
     async with driven(scenes.hung()) as app:
-        await app.press("2", "3", "question_mark", "escape", "left_curly_bracket")
+        await app.press("2", "3", "question_mark", "escape")
+        hosts = app.screen
+        await app.press("left_curly_bracket")
         assert isinstance(app.screen, RanksScreen)
+        hosts.draw_all()  # as a resize does after the next refresh
         await app.press("right_curly_bracket")
         await app.sees("job > hosts")
         await app.press("right_curly_bracket")
         await app.sees("No screen was visited after this one")
-
-
-async def test_a_screen_that_was_drawn_late_while_closed_shows_its_path_when_it_is_back() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("3")
-        hosts = app.screen
-        await app.press("left_curly_bracket")
-        hosts.draw_all()  # as a resize does after the next refresh
-        await app.press("right_curly_bracket")
-        await app.sees("job > hosts")
-
-
-async def test_closed_screens_do_not_pile_up() -> None:
-    async with driven(scenes.hung()) as app:
         for _ in range(MOST_PATHS):
             await app.press("2", "1")
         assert len(app.app._installed_screens) <= MOST_PATHS + 1
@@ -183,13 +172,7 @@ async def test_nothing_is_asked_of_agents_in_the_past() -> None:
         await app.wait_for(lambda: bool(app.source.inspected))
 
 
-async def test_a_recorded_job_has_no_past() -> None:
-    async with driven(answer_scenes.recorded()) as app:
-        await app.press("left_square_bracket")
-        await app.sees("Nothing changes here")
-
-
-async def test_another_job_has_no_past_of_the_former() -> None:
+async def test_another_job_has_no_past_of_the_former_and_a_recorded_one_none() -> None:
     async with driven(at(0)) as app:
         await app.give(at(5))
         await app.press("left_square_bracket")
@@ -200,3 +183,6 @@ async def test_another_job_has_no_past_of_the_former() -> None:
         await app.wait_for(lambda: "AGO" not in app.text())
         gc.collect()
         assert len(app.app.received) == 1
+        await app.give(answer_scenes.recorded())
+        await app.press("left_square_bracket")
+        await app.sees("Nothing changes here")

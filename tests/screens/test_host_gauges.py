@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pytest
 from msgspec.structs import replace
 
 from frtop_probe.gauges.readings import SubjectReading
@@ -46,18 +45,7 @@ async def test_what_is_out_of_the_ordinary_comes_first_and_in_words() -> None:
         await app.sees("! gpu4: 1,110 of 1,980 MHz since", "gpu7", "mlx5_0:1", "in 3.10 GB/s")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_a_host_unfolds_at_every_size(size: tuple[int, int]) -> None:
-    async with driven(measured(6), size=size) as app:
-        await app.press("3", "g", "space")
-        await app.sees("! gpu4", "node6", "gpu0", "98 % busy")
-        await app.press("tab", "G")
-        await app.sees("reporting   its agent answers")
-        await app.press("space")
-        await app.sees("node7")
-
-
-async def test_a_key_shows_how_hosts_are_reached() -> None:
+async def test_a_host_unfolds_at_every_size_and_a_key_shows_how_hosts_are_reached() -> None:
     async with driven(measured(6), size=(150, 40)) as app:
         await app.press("3")
         await app.sees("net in/out")
@@ -65,6 +53,14 @@ async def test_a_key_shows_how_hosts_are_reached() -> None:
         await app.sees("may ask")
         await app.press("c")
         await app.sees("net in/out")
+        for size in ((80, 24), (120, 40), (200, 60)):
+            await app.resize(*size)
+            await app.press("g", "space")
+            await app.sees("! gpu4", "node6", "gpu0", "98 % busy")
+            await app.press("tab", "G")
+            await app.sees("reporting   its agent answers")
+            await app.press("space")
+            await app.sees("node7")
 
 
 async def test_the_source_is_asked_for_the_hosts_on_the_screen_only() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import msgspec
@@ -11,7 +10,6 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_tui.cli import main
-from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import UNPRINTABLE, printable
@@ -58,35 +56,27 @@ async def test_native_stacks_pass_on_no_control_characters() -> None:
     assert all(map(harmless, said)), said
 
 
-@pytest.mark.parametrize("scene", [scenes.hung, answer_scenes.recorded])
-async def test_no_screen_passes_on_control_characters(scene: Callable[[], Frame]) -> None:
-    frame = poisoned(scene())
-    frame = replace(
-        frame, writings=(Writing("capture", "written", f"a{EVIL}", problem=Problem(EVIL, EVIL)),)
-    )
-    async with driven(frame, size=(160, 50)) as app:
-        for key in ("1", "2", "enter", "escape", "3", "4", "5", "6", "7", "8", "question_mark"):
-            await app.press(key)
-            shown = app.text()
-            assert all(map(harmless, shown.split("\n"))), (key, shown)
-        await app.press("escape", "1")
-        await app.sees(UNPRINTABLE)
-        app.app.action_copy()
-        assert all(map(harmless, app.app.clipboard.split("\n")))
+async def test_no_screen_passes_on_control_characters() -> None:
+    async with driven(scenes.connecting(), size=(160, 50)) as app:
+        for scene in (scenes.hung, answer_scenes.recorded):
+            writing = Writing("capture", "written", f"a{EVIL}", problem=Problem(EVIL, EVIL))
+            await app.give(replace(poisoned(scene()), writings=(writing,)))
+            for key in ("1", "2", "enter", "escape", "3", "4", "5", "6", "7", "8", "question_mark"):
+                await app.press(key)
+                shown = app.text()
+                assert all(map(harmless, shown.split("\n"))), (key, shown)
+            await app.press("escape", "1")
+            await app.sees(UNPRINTABLE)
+            app.app.action_copy()
+            assert all(map(harmless, app.app.clipboard.split("\n")))
 
 
-async def test_a_failure_with_brackets_in_its_reason_is_shown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_no_notification_passes_on_control_characters_or_markup() -> None:
     async with driven(scenes.healthy(), size=(120, 40)) as app:
         await app.press("2")
         failed = Writing("capture", "failed", "a.cap", problem=Problem(f"[Errno 5] {EVIL}"))
         await app.give(replace(scenes.healthy(), writings=(failed,)))
         await app.sees("[Errno 5]")
-
-
-async def test_no_notification_passes_on_control_characters_or_markup() -> None:
-    async with driven(scenes.healthy(), size=(120, 40)) as app:
         app.app.notify(f"noted {EVIL}")
         await app.sees("noted", "[@click=app.quit]")
         assert all(map(harmless, app.text().split("\n")))

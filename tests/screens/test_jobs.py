@@ -28,6 +28,8 @@ async def test_jobs_are_distinguished_and_the_shown_one_is_marked() -> None:
             (0, True, False),
             (0, False, False),
         ]
+        await app.resize(80, 24)
+        await app.sees("age", "2h00m", "waits 4m12s", "0.4s ago", "node1:29511", "llama-70b#1")
 
 
 def test_a_job_without_an_address_has_an_empty_cell() -> None:
@@ -41,7 +43,14 @@ def test_a_job_without_an_address_has_an_empty_cell() -> None:
 async def test_enter_chooses_a_job_and_opens_its_overview() -> None:
     frame = answer_scenes.jobs()
     async with driven(frame) as app:
-        await app.press("space", "2", "J", "j", "enter")
+        await app.press("space", "2", "J", "j")
+        new = wire.Job("node9", 29500, 8, name="new")
+        await app.give(
+            replace(
+                frame, other_jobs=(new, *frame.other_jobs), running_jobs=(new, *frame.running_jobs)
+            )
+        )
+        await app.press("enter")  # the cursor stays on its job
         assert app.source.chosen == [job_key(frame.other_jobs[1])]
         assert isinstance(app.screen, Overview)
         assert len(app.app.screen_stack) == 1
@@ -71,20 +80,6 @@ def test_a_job_whose_ranks_have_all_ended_is_not_live(how: str) -> None:
     assert not job_rows(frame)[0].lives
 
 
-async def test_the_cursor_stays_on_its_job() -> None:
-    frame = answer_scenes.jobs()
-    async with driven(frame) as app:
-        await app.press("J", "j")
-        new = wire.Job("node9", 29500, 8, name="new")
-        await app.give(
-            replace(
-                frame, other_jobs=(new, *frame.other_jobs), running_jobs=(new, *frame.running_jobs)
-            )
-        )
-        await app.press("enter")
-        assert app.source.chosen == [job_key(frame.other_jobs[1])]
-
-
 async def test_the_cursor_moves_to_the_culprit_of_the_next_job() -> None:
     async with driven(scenes.hung()) as app:
         grid = app.screen.query_one(RankGrid)
@@ -98,21 +93,15 @@ async def test_many_other_jobs_take_one_line_with_a_way_to_one_of_them() -> None
     frame = answer_scenes.jobs()
     old = tuple(wire.Job("node0", 29500, 64, name="llama 13b", nonce=f"o{n}") for n in range(9))
     frame = replace(frame, other_jobs=(*frame.other_jobs, *old))
-    assert [len(line) for line in [other_jobs_line(frame).splitlines()]] == [1]
+    assert len(other_jobs_line(frame).splitlines()) == 1
+    recorded = replace(answer_scenes.recorded(), other_jobs=frame.other_jobs)
     async with driven(frame, size=(120, 40)) as app:
         await app.sees(
             "other jobs  1 live (waits 4m12s), 10 ended; J shows them, or frtop --job r2"
         )
-    recorded = replace(answer_scenes.recorded(), other_jobs=frame.other_jobs)
-    async with driven(recorded, size=(120, 40)) as app:
+        await app.give(recorded)
         await app.sees("other jobs  11 ended; J lists them")
         assert "--job" not in app.text()
         await app.press("J", "j", "enter")
         await app.sees("A capture holds one job")
         assert app.source.chosen == []
-
-
-async def test_the_list_of_jobs_shows_age_and_last_op() -> None:
-    async with driven(answer_scenes.jobs(), size=(80, 24)) as app:
-        await app.press("J")
-        await app.sees("age", "2h00m", "waits 4m12s", "0.4s ago", "node1:29511", "llama-70b#1")

@@ -41,16 +41,14 @@ async def test_the_first_press_says_what_it_costs_and_the_second_acts() -> None:
         assert app.source.taken_native == [37]
 
 
-async def test_a_press_long_ago_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_key, "AGAIN_S", 0.0)
+async def test_a_press_counts_for_its_rank_only_and_not_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with driven(scenes.hung(), size=SIZE) as app:
-        await app.press("enter", "N", "N", "N")
-        assert app.source.taken_native == []
-
-
-async def test_a_press_counts_for_its_rank_only() -> None:
-    async with driven(scenes.hung(), size=SIZE) as app:
-        await app.press("enter", "N", "n", "N")
+        with monkeypatch.context() as patch:
+            patch.setattr(native_key, "AGAIN_S", 0.0)
+            await app.press("enter", "N", "N", "N")
+        await app.press("p", "n", "N", "n", "N")
         await app.sees("in which rank 38")
         assert app.source.taken_native == []
         await app.press("N")
@@ -59,33 +57,33 @@ async def test_a_press_counts_for_its_rank_only() -> None:
         await app.wait_for(lambda: "taking them" not in app.text())
 
 
-async def test_why_there_are_none_is_shown() -> None:
+async def test_why_there_are_none_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     async with driven(scenes.hung(), size=SIZE) as app:
         await app.press("enter", "N", "N")
+        await app.sees("taking them")
+        with monkeypatch.context() as patch:
+            patch.setattr(native_key, "LOST_S", 0.0)
+            await app.give(with_native(None))
+            await app.sees("no native stacks yet; N takes them")
         await app.give(with_native(refused(PID, "stopped", "process 90077 is stopped")))
         await app.sees("native stacks", "process 90077 is stopped")
 
 
-async def test_a_lost_response_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_shows_those_that_it_has() -> None:
     async with driven(scenes.hung(), size=SIZE) as app:
-        await app.press("enter", "N", "N")
-        await app.sees("taking them")
-        monkeypatch.setattr(native_key, "LOST_S", 0.0)
-        await app.give(with_native(None))
-        await app.sees("no native stacks yet; N takes them")
-
-
-@pytest.mark.parametrize("kind", ["capture", "black box", "stacks"])
-async def test_a_file_shows_those_that_it_has(kind: str) -> None:
-    recorded = replace(scenes.hung(), recorded=Recorded(kind, "x.cap", scenes.WALL))
-    async with driven(recorded, size=SIZE) as app:
-        await app.press("enter", "N")
-        await app.sees("There is no live job to take native stacks of")
-    async with driven(with_native(taken(PID), frame=recorded), size=SIZE) as app:
-        await app.press("enter", "N")
-        await app.sees("C gloo::ring")
-        await app.press("N")
-        await app.wait_for(lambda: "C gloo::ring" not in app.text())
+        for kind in ("capture", "black box", "stacks"):
+            recorded = replace(scenes.hung(), recorded=Recorded(kind, "x.cap", scenes.WALL))
+            await app.press("1")
+            await app.give(recorded)
+            await app.press("enter", "N")
+            await app.sees("There is no live job to take native stacks of")
+            await app.press("1")
+            await app.give(with_native(taken(PID), frame=recorded))
+            await app.press("enter", "N")
+            await app.sees("C gloo::ring")
+            await app.press("N")
+            await app.wait_for(lambda: "C gloo::ring" not in app.text())
+            app.app.clear_notifications()
         assert app.source.taken_native == []
 
 

@@ -29,20 +29,15 @@ async def test_the_first_line_says_that_the_job_is_seen_from_outside() -> None:
         await app.sees("HUNG for at least 4m12s · times out in at most 5m48s")
         await app.sees("no progress · for >= 4m12s", "b blocked   >=4m12s")
         await app.sees("note", "so past ops only as far as torch records them; `frtop run")
-
-
-async def test_a_narrow_terminal_shortens_it_instead_of_cutting_it() -> None:
-    frame = replace(outside(), other_jobs=(scenes.JOB,) * 3)
-    async with driven(frame) as app:
-        await app.sees("+3 other jobs (J)", "node[0-7] · not prepared")
-        assert ":" not in app.text().splitlines()[0]
-
-
-async def test_a_prepared_job_says_nothing_of_it() -> None:
-    async with driven(scenes.hung(), size=(200, 60)) as app:
+        await app.give(scenes.hung())
         await app.sees("HUNG for 4m12s")
         assert "prepared" not in app.text()
         assert ">=" not in app.text()
+        # A narrow terminal shortens it instead of cutting it.
+        await app.resize(80, 24)
+        await app.give(replace(outside(), other_jobs=(scenes.JOB,) * 3))
+        await app.sees("+3 other jobs (J)", "node[0-7] · not prepared")
+        assert ":" not in app.text().splitlines()[0]
 
 
 def test_where_only_some_have_no_recorder_they_are_named() -> None:
@@ -119,13 +114,20 @@ def test_books_that_cannot_be_read_are_no_empty_queue() -> None:
     assert "none" not in shown
 
 
-async def test_what_needs_the_recorder_says_that_there_is_none() -> None:
+async def test_what_needs_the_recorder_says_that_there_is_none(tmp_path: Path) -> None:
     async with driven(outside(), size=(120, 40)) as app:
         await app.press("enter")
         await app.sees(f"rank {CULPRIT}", "history  not recorded")
         await app.press("t")
         await app.sees("process 90077 (rank 37) has no")
         assert app.source.inspected == []
+        path = tmp_path / "hang.cap"
+        capture.write(path, outside(), {}, ())
+        await app.press("1")
+        await app.give(capture.read(path))
+        await app.sees("CAPTURE of", NOT_PREPARED)
+        await app.press("enter")
+        await app.sees("history  not recorded")
 
 
 async def test_in_a_job_of_both_kinds_a_rank_without_a_recorder_is_not_asked() -> None:
@@ -190,12 +192,3 @@ def test_a_capture_keeps_that_nobody_prepared_the_job(tmp_path: Path) -> None:
     assert "  killed by its own timeout in at most 5m48s" in lines
     assert "note  no history of ranks 0-63: they have no recorder" in lines
     assert any(NOT_PREPARED in line for line in lines)
-
-
-async def test_an_opened_capture_says_it_on_its_screens(tmp_path: Path) -> None:
-    path = tmp_path / "hang.cap"
-    capture.write(path, outside(), {}, ())
-    async with driven(capture.read(path), size=(120, 40)) as app:
-        await app.sees("CAPTURE of", NOT_PREPARED)
-        await app.press("enter")
-        await app.sees("history  not recorded")

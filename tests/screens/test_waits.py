@@ -74,8 +74,8 @@ async def test_of_a_slow_job_it_is_said_first_that_these_waits_are_of_the_moment
         await app.sees("slow · confirmed: ranks 3,7")
         await app.give(frame)
         await app.wait_for(lambda: "of this moment" not in app.text())
-    async with driven(slow(frame, tuple(range(0, 64, 2))), size=(60, 20)) as app:
-        await app.press("w")
+        await app.resize(60, 20)
+        await app.give(slow(frame, tuple(range(0, 64, 2))))
         await app.sees("slow · confirmed: ranks 0,2,", " after step.")
 
 

@@ -16,6 +16,7 @@ from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, VerdictKind, Why
 from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded, as_rank
+from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.text.document import Document
 from frtop_tui.text.exit_status import exit_status
 from frtop_tui.text.html_page import html_page
@@ -49,17 +50,12 @@ def test_reports_say_what_to_do_next(write: Callable[[Document], str]) -> None:
     ((), "healthy", PARTIAL, 4),
     ((), "waiting", COMPLETE, 4),
     ((), "unreachable", Coverage(4, 0, (0, 1, 2, 3)), 4),
-    ((), "connecting", Coverage(), 4),
     ((), "empty", Coverage(), 4),
     ((verdict("dead"),), "dead", COMPLETE, 3),
     ((verdict("mismatch", progress="active"),), "mismatch", COMPLETE, 3),
-    ((verdict("deadlock"),), "hung", COMPLETE, 3),
-    ((verdict("stuck"),), "hung", COMPLETE, 3),
-    ((verdict("not_entered"),), "hung", COMPLETE, 3),
     ((verdict("not_entered"),), "hung", PARTIAL, 3),
     ((verdict("not_entered", progress="active"),), "held up", COMPLETE, 5),
     ((verdict("not_entered", progress="unknown"),), "held up", COMPLETE, 5),
-    ((verdict("slow", progress="active"),), "healthy", COMPLETE, 5),
     ((verdict("slow", progress="active"),), "healthy", PARTIAL, 5),
     ((verdict("slow", progress="active", confidence="suspect"),), "slow", COMPLETE, 4),
     ((verdict("undecided"),), "undecided", COMPLETE, 4),
@@ -101,28 +97,29 @@ def test_a_suspicion_is_marked_in_the_headline() -> None:
 
 
 def test_a_healthy_job_is_called_healthy() -> None:
-    lines = text(Scene(4).settle())
-    assert "HEALTHY" in lines[0]
+    frame = Scene(4).settle()
+    assert frame.job is not None
+    lines = text(replace(frame, job=replace_job(frame.job, attempt=2)))
+    assert lines[0].startswith("train.py, attempt 2: HEALTHY")
     assert lines[1].startswith("no rank waits unusually long; whether one is slow is not known")
-    recorded = Scene(4).settle(), Recorded("capture", "job.cap", 0)
-    assert text(replace(recorded[0], recorded=recorded[1]))[2] == "no rank waits unusually long"
+    recorded = text(replace(frame, recorded=Recorded("capture", "job.cap", 0)))
+    assert recorded[2] == "no rank waits unusually long"
 
 
 @pytest.mark.parametrize(
     ("steps", "says"),
-    [(120, "in 24s: 8 % of the time or more would show"), (20, "too short a time")],
+    [
+        (0, "whether one is slow is not known"),
+        (20, "too short a time"),  # some seconds more tell more
+        (120, "in 24s: 8 % of the time or more would show"),
+    ],
 )
 def test_nobody_is_called_on_time_before_ranks_were_compared(steps: int, says: str) -> None:
     statistics = data_parallel().run(steps).statistics()
     frame = replace(Scene(4).settle(), statistics=statistics)
     assert says in text(frame)[1]
     assert bool(document(frame)["compared_s"]) == (steps == 120)
-
-
-@pytest.mark.parametrize(("steps", "is_compared"), [(0, True), (20, False), (120, True)])
-def test_of_a_young_job_some_seconds_more_tell_more(steps: int, is_compared: bool) -> None:
-    statistics = data_parallel().run(steps).statistics()
-    assert replace(Scene(4).settle(), statistics=statistics).is_compared == is_compared
+    assert frame.is_compared == (steps != 20)
 
 
 def ahead_of_devices() -> SteppingJob:
@@ -151,17 +148,23 @@ def of_kind(kind: str) -> SteppingJob:
 def test_nobody_is_called_on_time_who_cannot_be_compared(
     job: SteppingJob, shape: dict[str, Any]
 ) -> None:
-    seen = job.run(120).frame(**shape)
-    frame = replace(
-        Scene(4).settle(),
-        statistics=job.statistics(),
-        groups=seen.groups,
-        ranks={rank: as_rank(JudgedRank, view) for rank, view in seen.ranks.items()},
-    )
+    frame = frame_of(job, job.statistics, shape)
     assert text(frame)[1].endswith(
         "whether one is slow is not known: no two ranks with the same work could be compared"
     )
     assert document(frame)["compared_s"] == 0
+
+
+def frame_of(
+    job: SteppingJob, statistics: Callable[[], JobStatistics], shape: dict[str, Any]
+) -> Frame:
+    seen = job.run(120).frame(**shape)
+    return replace(
+        Scene(4).settle(),
+        statistics=statistics(),
+        groups=seen.groups,
+        ranks={rank: as_rank(JudgedRank, view) for rank, view in seen.ranks.items()},
+    )
 
 
 def test_nobody_is_called_on_time_who_is_late_for_reasons_that_are_not_known() -> None:
@@ -169,30 +172,23 @@ def test_nobody_is_called_on_time_who_is_late_for_reasons_that_are_not_known() -
     job = SteppingJob(4)
     pairs = ((0, 2), (1, 3))
     job.meetings = [Meeting(pairs, lambda rank, step: 200.0 + 50.0 * (rank == 3))]
-    seen = job.run(120).frame(p2p=[(0, 1), (2, 3)])
-    frame = replace(
-        Scene(4).settle(),
-        statistics=job.statistics(steps=False),
-        groups=seen.groups,
-        ranks={rank: as_rank(JudgedRank, view) for rank, view in seen.ranks.items()},
-    )
+    frame = frame_of(job, lambda: job.statistics(steps=False), {"p2p": [(0, 1), (2, 3)]})
     assert text(frame)[1] == (
         "no rank waits unusually long; late again and again: rank 3, perhaps only because they"
         " waited for others"
     )
 
 
-def test_settings_that_no_rank_has_reported_are_left_out() -> None:
-    """An empty list of differences would say that all ranks agree."""
-    assert document(Frame(1, 1))["environment"] == {}
-
-
-def test_missing_ranks_of_a_healthy_job_are_listed() -> None:
+def test_ranks_that_nobody_has_reported_are_listed_and_unreachable() -> None:
     scene = Scene(4)
     scene.gone(3)
-    lines = text(scene.settle())
+    frame = scene.settle()
+    lines = text(frame)
     assert "3 of 4 ranks reporting; not 3" in lines[0]
     assert any(line.startswith("note  rank 3 never reported") for line in lines)
+    ranks = document(frame)["ranks"]
+    assert list(ranks) == ["0", "1", "2", "3"]
+    assert ranks["3"] == {**dict.fromkeys(ranks["0"]), "state": "unreachable"}
 
 
 def test_other_running_jobs_are_one_line() -> None:
@@ -218,13 +214,6 @@ def test_other_running_jobs_are_one_line() -> None:
     assert not any("--job" in line for line in text(recorded))
 
 
-def test_a_second_attempt_is_in_the_title() -> None:
-    found = Scene(4).settle()
-    assert found.job is not None
-    again = replace(found, job=replace_job(found.job, attempt=2))
-    assert text(again)[0].startswith("train.py, attempt 2: HEALTHY")
-
-
 def test_an_ended_job_shows_how_long_ago_it_ended() -> None:
     scene = Scene(4)
     for rank in range(4):
@@ -243,10 +232,11 @@ def test_a_number_that_cannot_be_compared_is_not_in_the_document() -> None:
 
 
 def test_without_ranks_the_text_is_a_title_and_the_problem() -> None:
-    assert text(Frame(0, 0, problem=Problem("no agent", "start one"))) == [
-        "frtop: connecting",
-        "no agent; start one",
-    ]
+    frame = Frame(0, 0, problem=Problem("no agent", "start one"))
+    assert text(frame) == ["frtop: connecting", "no agent; start one"]
+    found = document(frame)
+    assert (found["job"], found["verdicts"]) == (None, [])
+    assert found["environment"] == {}  # an empty list of differences: all ranks agree
 
 
 def test_the_document_has_the_documented_keys() -> None:
@@ -326,14 +316,6 @@ def test_parties_are_lists_of_ranks() -> None:
     assert first["parties"] == [[0], [1]]
 
 
-def test_ranks_that_nobody_has_reported_are_unreachable_in_the_document() -> None:
-    scene = Scene(4)
-    scene.gone(3)
-    ranks = document(scene.settle())["ranks"]
-    assert list(ranks) == ["0", "1", "2", "3"]
-    assert ranks["3"] == {**dict.fromkeys(ranks["0"]), "state": "unreachable"}
-
-
 @pytest.mark.parametrize(("other", "call"), [
     ({}, "train.py"),
     ({"name": "train.py"}, "run"),
@@ -359,9 +341,3 @@ def test_hosts_say_how_well_their_clocks_are_known() -> None:
         ("node0", "reporting"), ("node1", "reporting"),
     ]  # fmt: skip
     assert hosts[0]["clock_error_s"] == 0.0015
-
-
-def test_a_document_without_a_job_is_still_one() -> None:
-    found = document(Frame(0, 0))
-    assert found["job"] is None
-    assert found["verdicts"] == []

@@ -12,12 +12,19 @@ from msgspec.structs import replace as replace_fields
 from connect.scripted_source import ScriptedSource
 from features.tensor_checks.sampled_ranks import recorded_now
 from frtop_probe.features.tensor_checks.messages import NumberState
+from frtop_probe.recorder.requests import control
 from frtop_tui.cli.parser import parse
 from frtop_tui.connect.base import Asked
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensor_checks import command as numbers_command
-from frtop_tui.features.tensor_checks.orders import JobNumbers, RankControl, RecordOrder
+from frtop_tui.features.tensor_checks.orders import (
+    MOST_NOTE,
+    JobNumbers,
+    RankControl,
+    RecordOrder,
+    note_problem,
+)
 from screens.scenes import healthy
 
 ON = NumberState(True, 1, 10, 60)
@@ -88,6 +95,8 @@ def test_a_rank_that_is_gone_ends_it(
     ],
 )
 def test_a_note_has_a_text_and_an_end(note: str, says: str) -> None:
+    assert MOST_NOTE == control.MAX_NOTE  # a rank would cut a longer one
+    assert note_problem("x" * MOST_NOTE) == ""
     with pytest.raises(UsageError, match=says):
         parse(["record", "--note", note])
     assert parse(["record", "--phases", "on"]).note is None

@@ -7,15 +7,12 @@ from msgspec.structs import replace
 
 from features.tensor_checks.sampled_ranks import recorded_now
 from frtop_probe.features.tensor_checks.messages import NumberState
-from frtop_probe.recorder.requests import control
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.tensor_checks.consent import asked_words, other_watches, warnings
+from frtop_tui.features.tensor_checks.consent import other_watches, warnings
 from frtop_tui.features.tensor_checks.orders import (
-    MOST_NOTE,
     NO_NUMBERS,
     JobNumbers,
     RankControl,
-    note_problem,
 )
 from screens import scenes
 
@@ -62,14 +59,3 @@ def test_what_cannot_be_seen_is_said_before(
     said = list(warnings(frame, NO_NUMBERS, ranks))
     assert len(said) == len(words)
     assert all(line.startswith(begin) for line, begin in zip(said, words, strict=True))
-
-
-def test_the_job_is_named() -> None:
-    assert asked_words(scenes.hung(), (0, 1, 2)) == "ranks 0-2 of llama-70b"
-
-
-def test_a_note_that_a_rank_would_cut_is_refused() -> None:
-    assert MOST_NOTE == control.MAX_NOTE
-    assert note_problem("x" * MOST_NOTE) == ""
-    assert "this one has 201" in note_problem("x" * (MOST_NOTE + 1))
-    assert note_problem("")

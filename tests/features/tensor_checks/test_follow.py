@@ -164,6 +164,28 @@ def begun(*ranks: int, watch: int = 0) -> tuple[NumberFollower, RequestTracker, 
     return follower, tracker, connections
 
 
+def polled(
+    follower: NumberFollower,
+    tracker: RequestTracker,
+    connections: FakeConnections,
+    *states: NumberState,
+    samples: tuple[NumberSample, ...] = (),
+) -> None:
+    """Asks ranks for their samples; these are their answers."""
+    follower.update(FRAME, 2 + POLL_NS)
+    for poll, state in zip(requests(connections), states, strict=True):
+        answer = SamplesResponse(poll.id, "a", rank_key(poll), samples, state=state)
+        tracker.receive("a", answer, 3 + POLL_NS)
+
+
+def ended(connections: FakeConnections) -> list[tuple[int, int]]:
+    """Ranks that were told to end a watch, and which."""
+    ends = requests(connections)
+    found = [(rank_key(one), wanted) for one in ends if (wanted := numbers_in(one))]
+    assert not any(wanted.ops for _, wanted in found)
+    return [(key, wanted.watch) for key, wanted in found]
+
+
 def changed(rank: int, **fields: object) -> Frame:
     views = {**FRAME.ranks, rank: replace(FRAME.ranks[rank], **fields)}
     return replace(FRAME, ranks=views)
@@ -183,10 +205,7 @@ def changed(rank: int, **fields: object) -> Frame:
 )
 def test_a_rank_that_ends_is_not_waited_for(frame: Frame, why: str) -> None:
     follower, tracker, connections = begun(0, 1)
-    follower.update(FRAME, 2 + POLL_NS)
-    for poll in requests(connections):
-        answer = SamplesResponse(poll.id, "a", rank_key(poll), (sample(1, "a"),), state=ON)
-        tracker.receive("a", answer, 3 + POLL_NS)
+    polled(follower, tracker, connections, ON, ON, samples=(sample(1, "a"),))
     follower.update(frame, UNREACHABLE_NS + 9)
     assert list(follower.numbers.gone) == [1]
     assert follower.numbers.gone[1].startswith(why)
@@ -200,27 +219,20 @@ def test_a_rank_that_ends_is_not_waited_for(frame: Frame, why: str) -> None:
 
 def test_an_operator_whose_watch_was_replaced_takes_none_of_the_others_samples() -> None:
     follower, tracker, connections = begun(0, 1, watch=4)
-    follower.update(FRAME, 2 + POLL_NS)
-    for poll, watch in zip(requests(connections), (4, 5), strict=True):
-        state = replace(ON, samples=1, watch=watch, by="mo@node4 PID 17")
-        answer = SamplesResponse(poll.id, "a", rank_key(poll), (sample(1, "a"),), state=state)
-        tracker.receive("a", answer, 3 + POLL_NS)
+    ours, theirs = (replace(ON, samples=1, watch=watch, by="mo@node4 PID 17") for watch in (4, 5))
+    polled(follower, tracker, connections, ours, theirs, samples=(sample(1, "a"),))
     follower.update(FRAME, 3 + POLL_NS)
     found = follower.numbers
     assert found.gone == {1: "its sampling was replaced by one for mo@node4 PID 17"}
     assert found.samples == 1
     follower.order(RecordOrder((0, 1), NOTHING, own=True))
     follower.update(FRAME, 4 + POLL_NS)
-    ends = [one for one in requests(connections) if isinstance(one, ChangeRecording)]
-    assert [(one.key, (wanted := numbers_in(one)) and wanted.watch) for one in ends] == [(1, 4)]
+    assert ended(connections) == [(1, 4)]
 
 
 def test_who_has_ended_a_watch_early_is_named() -> None:
     follower, tracker, connections = begun(0, watch=4)
-    follower.update(FRAME, 2 + POLL_NS)
-    (poll,) = requests(connections)
-    off = NumberState(watch=4, by="mo@node4 PID 17")
-    tracker.receive("a", SamplesResponse(poll.id, "a", rank_key(poll), (), state=off), 3 + POLL_NS)
+    polled(follower, tracker, connections, NumberState(watch=4, by="mo@node4 PID 17"))
     follower.update(FRAME, 3 + POLL_NS)
     found = follower.numbers
     assert found.problems == {0: "its sampling was ended by mo@node4 PID 17"}
@@ -229,10 +241,7 @@ def test_who_has_ended_a_watch_early_is_named() -> None:
 
 def test_samples_of_earlier_watches_are_not_waited_for() -> None:
     follower, tracker, connections = begun(0, watch=4)
-    follower.update(FRAME, 2 + POLL_NS)
-    (poll,) = requests(connections)
-    off = NumberState(samples=90, watch=4)
-    tracker.receive("a", SamplesResponse(poll.id, "a", rank_key(poll), (), state=off), 3 + POLL_NS)
+    polled(follower, tracker, connections, NumberState(samples=90, watch=4))
     follower.update(FRAME, 3 + 2 * POLL_NS)
     assert follower.numbers.unfetched == 0
     assert requests(connections) == []
@@ -307,23 +316,15 @@ def test_an_order_waits_for_the_answer_to_the_one_before() -> None:
 
 def test_an_operator_who_leaves_ends_their_own_sampling_only() -> None:
     follower, tracker, connections = begun(0, 1, watch=4)
-    follower.update(FRAME, 2 + POLL_NS)
-    for poll, watch in zip(requests(connections), (4, 5), strict=True):
-        state = replace(ON, watch=watch)
-        tracker.receive(
-            "a", SamplesResponse(poll.id, "a", rank_key(poll), state=state), 3 + POLL_NS
-        )
+    polled(follower, tracker, connections, *(replace(ON, watch=watch) for watch in (4, 5)))
     follower.order(RecordOrder((2, 3), ORDER))  # not sent yet: it never is
     follower.end()
     assert follower.is_ordering
     follower.update(FRAME, 4 + POLL_NS)
-    ends = [one for one in requests(connections) if isinstance(one, ChangeRecording)]
-    assert [(one.key, (wanted := numbers_in(one)) and wanted.watch) for one in ends] == [(1, 4)]
-    assert not any(wanted.ops for one in ends if (wanted := numbers_in(one)))
+    (end,) = [request for _, request in connections.sent]
+    assert ended(connections) == [(1, 4)]
     assert follower.is_ordering
-    tracker.receive(
-        "a", RecordingResponse(ends[0].id, "a", ends[0].key, RecordedNow()), 5 + POLL_NS
-    )
+    tracker.receive("a", RecordingResponse(end.id, "a", 1, RecordedNow()), 5 + POLL_NS)
     assert not follower.is_ordering
 
 
@@ -340,9 +341,7 @@ def test_an_order_under_way_is_ended_once_it_is_answered(busy: bool) -> None:
         recorded = recorded_now(replace(ON, watch=4))
         tracker.receive("a", RecordingResponse(order.id, "a", rank_key(order), recorded), 2)
     follower.update(FRAME, 2 * BUSY_RETRY_NS)
-    found = [one for one in requests(connections) if isinstance(one, ChangeRecording)]
-    ended = [(wanted.ops, wanted.watch) for one in found if (wanted := numbers_in(one))]
-    assert ended == ([] if busy else [(0, 4)])
+    assert ended(connections) == ([] if busy else [(1, 4)])
     assert follower.is_ordering is not busy
 
 

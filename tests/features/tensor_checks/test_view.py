@@ -47,7 +47,7 @@ async def test_the_cost_is_shown_before_ranks_sample() -> None:
         assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, NOTHING)
 
 
-async def test_who_samples_already_is_named_before_it_is_replaced() -> None:
+async def test_who_samples_already_and_who_replaced_or_ended_whose_is_named() -> None:
     frame = scenes.healthy()
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
@@ -58,20 +58,19 @@ async def test_who_samples_already_is_named_before_it_is_replaced() -> None:
         await app.press("s")
         await app.sees("s again: sample now", "ranks 0-2 sample already, for mo@node4 PID 17")
         assert "the job hangs" not in app.text()
+        app.source.given["tensor_checks"] = replaced()
+        await app.press("escape", "1", "colon", *"record", "enter")
+        await app.sees("its sampling was replaced by one for ada@node4 PID 18 (ranks 0-1)")
+        await app.sees("off (ranks 2-3)", "rank 3: its sampling was ended by mo@node4 PID 17")
 
 
-async def test_who_was_replaced_or_stopped_reads_by_whom() -> None:
+def replaced() -> JobNumbers:
     recorded = {n: RankControl(recorded_now(NumberState(True, 1))) for n in range(4)}
-    found = JobNumbers(
+    return JobNumbers(
         recorded, {n: NumberState() for n in range(4)},
         {3: "its sampling was ended by mo@node4 PID 17"},
         gone=dict.fromkeys(range(2), "its sampling was replaced by one for ada@node4 PID 18"),
     )  # fmt: skip
-    async with driven(scenes.healthy(), size=(120, 40)) as app:
-        await app.press("colon", *"record", "enter")
-        app.source.given["tensor_checks"] = found
-        await app.sees("its sampling was replaced by one for ada@node4 PID 18 (ranks 0-1)")
-        await app.sees("off (ranks 2-3)", "rank 3: its sampling was ended by mo@node4 PID 17")
 
 
 async def test_a_finding_is_on_the_overview() -> None:
@@ -100,7 +99,7 @@ async def test_a_small_terminal_shows_keys_findings_and_the_cost_that_matters() 
         await app.sees("s again: sample now", "waits for a copy", "a low-priority thread")
 
 
-async def test_phases_are_switched_on_where_they_are_off() -> None:
+async def test_a_second_press_switches_phases_on_or_makes_rings_longer() -> None:
     frame = scenes.hung()
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
@@ -114,17 +113,15 @@ async def test_phases_are_switched_on_where_they_are_off() -> None:
         await app.press("p")
         assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, switches={"phases": True})
 
-
-async def test_a_longer_ring_says_what_it_takes() -> None:
-    frame = scenes.hung()
-    now = RecordedNow(slots=8192, ring_bytes=2_405_632, longer_slots=65_536, longer_bytes=5_767_168)
-    async with driven(frame, size=(120, 40)) as app:
-        await app.press("colon", *"record", "enter")
+        now = RecordedNow(
+            slots=8192, ring_bytes=2_405_632, longer_slots=65_536, longer_bytes=5_767_168
+        )
         app.source.given["tensor_checks"] = JobNumbers({0: RankControl(now)}, {}, {})
         await app.sees("the last 8,192 ops, 2.41 MB; up to 65,536 ops for 5.77 MB more")
         await app.press("l")
         await app.sees("l again: keep more ops from now on", "5.8 MB of shared memory more")
-        await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
+        later = app.source.frame()
+        await app.give(replace(later, now_ns=later.now_ns + READ_NS))
         await app.press("l")
         assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, longer=True)
         longer = replace(now, slots=65_536, ring_bytes=8_172_800)

@@ -102,7 +102,7 @@ def test_a_bit_in_one_ranks_bucket_is_named_with_op_and_step(ranks: Ranks) -> No
 
 
 @pytest.mark.usefixtures("model")
-@pytest.mark.parametrize("bit", [0, 2, 22])
+@pytest.mark.parametrize("bit", [2, 22])
 def test_a_bit_in_a_gradient_is_named_where_it_reaches_a_parameter(ranks: Ranks, bit: int) -> None:
     found = sampled(ranks, f"""
 def change(optimizer, *_):
@@ -134,16 +134,7 @@ assert torch.equal(every[0], every[1]) == {not named}, every
         run(ranks, f"assert before == {one.step}")
 
 
-@pytest.mark.usefixtures("model")
-def test_a_changed_parameter_is_named(ranks: Ranks) -> None:
-    found = sampled(ranks, "train(1)\nif rank == 1: net[0].weight.data[0, 0] = 9\ntrain(1)",
-                    steps=5, ops=0)  # fmt: skip
-    assert {(one.role, one.odd) for one in found.steps} == {("parameter", (1,))}
-
-
-@pytest.mark.parametrize(
-    "dtype", ["float32", "float64", "bfloat16", "float16", "int32", "uint8", "complex64"]
-)
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "uint8", "complex64"])
 def test_healthy_ops_accuse_nobody(ranks: Ranks, dtype: str, tmp_path: Path) -> None:
     if dtype == "complex64":
         run(ranks, f"""
@@ -221,22 +212,17 @@ def record():
 
 
 @pytest.mark.usefixtures("model")
-def test_off_leaves_nothing_behind(ranks: Ranks) -> None:
-    sampled(ranks, "train(2)", steps=3)
-    run(ranks, "numbers = lifecycle.recorder.watch\n"
-               "assert not numbers.watching and not numbers.unfinished")  # fmt: skip
-    before = state(ranks[0]).samples
-    run(ranks, "train(2)")
-    assert state(ranks[0]).samples == before
-
-
-@pytest.mark.usefixtures("model")
-def test_a_watch_ends_by_itself(ranks: Ranks) -> None:
+def test_a_watch_ends_by_itself_and_leaves_nothing_behind(ranks: Ranks) -> None:
     watch(ranks, ops=2)
     run(ranks, "train(4)")
     wait_for(lambda: all(map(is_off, ranks)), "the watch to end")
     watch(ranks, ops=1000, seconds=1)
     wait_for(lambda: all(map(is_off, ranks)), "the watch to end")
+    run(ranks, "numbers = lifecycle.recorder.watch\n"
+               "assert not numbers.watching and not numbers.unfinished")  # fmt: skip
+    before = state(ranks[0]).samples
+    run(ranks, "train(2)")
+    assert state(ranks[0]).samples == before
 
 
 def test_what_is_copied_after_a_watch_gives_its_memory_back(ranks: Ranks) -> None:

@@ -9,19 +9,10 @@ from connect.fakes import frame_of
 from connect.test_capture_collector import OP, Scene, ranks, respond, scene
 from frtop_probe import wire
 from frtop_probe.features.tensors.messages import SummarizeTensors
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import HostView
 
 __all__ = ["scene"]
-
-
-def test_a_read_only_key_gets_no_tensors_and_the_capture_says_so(scene: Scene) -> None:
-    views = ranks(["a", "b"], 1, pending=(OP,))
-    hosts = (HostView("a", "reporting", may_act=False), HostView("b", "reporting"))
-    frame = frame_of(*views, hosts=hosts)
-    scene.run(scene.begin(frame), frame)
-    ((_, _, missing),) = scene.written
-    assert list(missing) == ["no tensors of rank 0: our key may only read on a"]
-    assert scene.kinds.count("SummarizeTensors") == 1
 
 
 @pytest.mark.parametrize("automatic", [True, False])
@@ -31,21 +22,26 @@ def test_devices_are_read_for_a_person_only(scene: Scene, automatic: bool) -> No
     assert scene.devices == {not automatic}
 
 
-def test_read_only_asks_nothing_of_the_ranks(scene: Scene) -> None:
-    frame = frame_of(*ranks(["a"], 2, pending=(OP,)), read_only="started with --read-only")
-    scene.run(scene.begin(frame), frame)
-    assert "SummarizeTensors" not in scene.kinds
-    ((_, _, missing),) = scene.written
-    assert list(missing) == ["no tensors of ranks 0-1: started with --read-only"]
+HOSTS = (HostView("a", "reporting", may_act=False), HostView("b", "reporting"))
 
 
-@pytest.mark.parametrize("state", ["silent", "stopped"])
-def test_ranks_that_cannot_respond_are_not_asked(scene: Scene, state: str) -> None:
-    frame = frame_of(*ranks(["a"], 2, pending=(OP,), state=state))
+@pytest.mark.parametrize(("frame", "asked", "why"), [
+    (frame_of(*ranks(["a", "b"], 1, pending=(OP,)), hosts=HOSTS), 1,
+     "no tensors of rank 0: our key may only read on a"),
+    (frame_of(*ranks(["a"], 2, pending=(OP,)), read_only="started with --read-only"), 0,
+     "no tensors of ranks 0-1: started with --read-only"),
+    (frame_of(*ranks(["a"], 2, pending=(OP,), state="silent")), 0,
+     "no tensors of ranks 0-1: silent, cannot respond"),
+    (frame_of(*ranks(["a"], 2, pending=(OP,), state="stopped")), 0,
+     "no tensors of ranks 0-1: stopped, cannot respond"),
+])  # fmt: skip
+def test_who_cannot_answer_is_not_asked_and_the_capture_says_why(
+    scene: Scene, frame: Frame, asked: int, why: str
+) -> None:
     scene.run(scene.begin(frame), frame)
-    assert "SummarizeTensors" not in scene.kinds
     ((_, _, missing),) = scene.written
-    assert list(missing) == [f"no tensors of ranks 0-1: {state}, cannot respond"]
+    assert list(missing) == [why]
+    assert scene.kinds.count("SummarizeTensors") == asked
 
 
 @pytest.mark.parametrize(("error", "help_", "why"), [

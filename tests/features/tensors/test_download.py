@@ -119,7 +119,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     one.files.close()
 
 
-def test_the_file_has_the_data_of_the_rank(scene: Scene) -> None:
+def test_the_file_has_the_data_of_the_rank_and_says_what_it_is(scene: Scene) -> None:
     writing = scene.save().writing
     assert (writing.state, writing.problem) == ("written", None)
     assert writing.done == writing.total == 1_000_006
@@ -132,11 +132,8 @@ def test_the_file_has_the_data_of_the_rank(scene: Scene) -> None:
         "output.0": ("I64", (0, 4), b""),
     }
     assert scene.path.stat().st_mode & 0o777 == 0o600
+    assert scene.agent.under_way == 2  # never more pieces
     assert scene.left_over() == [scene.path.name]
-
-
-def test_the_file_says_what_it_is(scene: Scene) -> None:
-    scene.save()
     with safetensors.safe_open(str(scene.path), framework="np") as file:
         said = file.metadata()
     assert said["job"] == "train.py (node0:29500)"
@@ -146,29 +143,19 @@ def test_the_file_says_what_it_is(scene: Scene) -> None:
     assert said["time"].startswith("2001-09-09T01:46:40")
 
 
-def test_never_more_than_two_pieces_are_under_way(scene: Scene) -> None:
-    scene.save()
-    assert scene.agent.under_way == 2
-
-
 def test_the_rest_of_a_short_response_is_requested_again(scene: Scene) -> None:
     scene.agent.most = 70_001
     assert scene.save().writing.state == "written"
     assert read(scene.path.read_bytes())["input.0"][2] == scene.agent.data[0]
 
 
-def test_an_op_that_completes_meanwhile_leaves_no_file(scene: Scene) -> None:
+def test_an_op_that_completes_meanwhile_leaves_only_what_was_there(scene: Scene) -> None:
+    scene.path.write_text("precious")
     scene.agent.completes_after = 2
     writing = scene.save().writing
     assert writing.state == "failed"
     assert "all_reduce #8812 of rank 3: the op has completed meanwhile" in str(writing.problem)
-    assert scene.left_over() == []
-
-
-def test_an_existing_file_stays_when_the_download_fails(scene: Scene) -> None:
-    scene.path.write_text("precious")
-    scene.agent.completes_after = 1
-    scene.save()
+    assert scene.left_over() == [scene.path.name]
     assert scene.path.read_text() == "precious"
 
 
@@ -202,9 +189,11 @@ def test_a_rank_that_cannot_respond_is_a_problem(scene: Scene) -> None:
 
 def test_a_known_description_is_not_requested_again(scene: Scene) -> None:
     described = wire.TensorsResponse(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
-    scene.begin(scene.frame(tensors=described))
+    download = scene.begin(scene.frame(tensors=described))
     scene.run_until(lambda: bool(scene.connections.sent))
     assert all(isinstance(request, ReadTensor) for _, request in scene.connections.sent)
+    download.give_up(Problem("frtop was closed"), 2 * S)
+    assert scene.left_over() == []
 
 
 def test_data_that_does_not_match_the_request_is_refused(scene: Scene) -> None:
@@ -253,13 +242,6 @@ def test_giving_up_leaves_no_file(scene: Scene) -> None:
 def test_an_unknown_rank_is_a_problem(scene: Scene) -> None:
     view: JudgedRank = rank_view(0, "n")
     assert "rank 3 is not known" in str(scene.begin(frame_of(view)).writing.problem)
-
-
-def test_giving_up_before_the_first_response_leaves_no_file(scene: Scene) -> None:
-    described = wire.TensorsResponse(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
-    download = scene.begin(scene.frame(tensors=described))
-    download.give_up(Problem("frtop was closed"), 2 * S)
-    assert scene.left_over() == []
 
 
 def test_a_file_that_appears_meanwhile_stays(scene: Scene) -> None:

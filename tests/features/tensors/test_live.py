@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from connect.conftest import frame_with
-from connect.test_many_agents import Pair, file, pair, source
+from connect.test_many_agents import Pair, pair, source
 from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.connect.live import LiveSource
-from frtop_tui.features.tensors.follow import SaveOrder
 
 __all__ = ["pair", "source"]
 
@@ -21,18 +20,6 @@ def test_a_rank_without_a_responder_says_so(source: LiveSource) -> None:
     assert response is not None
     assert response.error
     assert response.help
-
-
-def test_saving_an_op_that_is_not_pending_leaves_no_file(
-    source: LiveSource, tmp_path: Path
-) -> None:
-    frame_with(source, lambda f: len(f.ranks) == 2)
-    source.do(SaveOrder(0, 77, tmp_path / "op.safetensors"))
-    frame = frame_with(source, lambda f: (w := file(f, "tensors")) and w.state == "failed")
-    writing = file(frame, "tensors")
-    assert writing is not None
-    assert writing.problem
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_read_only_source_asks_no_rank(pair: Pair, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.app import FrtopApp
 from frtop_tui.features.tensors.follow import SaveOrder
 from frtop_tui.features.tensors.pane import TensorsPane
 from frtop_tui.features.tensors.view import TensorsScreen
@@ -39,26 +40,27 @@ async def asked(app: Driven) -> None:
     await app.give(answer_scenes.tensors())
 
 
-async def test_t_asks_the_rank_under_the_cursor() -> None:
+async def test_t_asks_the_rank_under_the_cursor_and_esc_returns() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("l", "t")
         await app.sees("tensors of rank 38", "asked <1s ago, no answer yet")
         assert app.source.inspected == [38]
         await app.press("escape")
         assert isinstance(app.screen, Overview)
-
-
-async def test_t_opens_tensors_from_a_rank_and_esc_returns() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("enter", "t")
+        await app.press("h", "enter", "t")
         await app.sees("job > rank 37 > tensors of rank 37")
-        assert app.source.inspected == [37]
+        assert app.source.inspected == [38, 37]
+        await app.press("T")
+        await app.sees("Nothing to save")
+        assert app.source.orders["tensors"] == []
+        await app.give(replace(scenes.hung(), now_ns=scenes.NOW + 5 * scenes.S))
+        await app.sees("asked 5s ago, no answer yet; a rank answers within two seconds")
         await app.press("escape")
         assert isinstance(app.screen, RankScreen)
 
 
-async def test_the_answer_shows_statistics_and_nan() -> None:
-    async with driven(scenes.hung()) as app:
+async def test_the_answer_is_shown_compared_and_asked_for_again() -> None:
+    async with driven(scenes.hung(), size=(120, 30)) as app:
         await asked(app)
         await app.sees("all_reduce #8812 dp:0 avg   pending 4m12s   blocked in it   train.py:231")
         await app.sees("input bf16[26214400]   cpu   52.4 MB", "2s old")
@@ -69,15 +71,32 @@ async def test_the_answer_shows_statistics_and_nan() -> None:
         tones = {span for row in app.screen.query_one(TensorsPane)._lines for span in row}
         assert ("NaN 3", "bad") in tones
         assert ("Inf 0", "") in tones
-
-
-async def test_checksums_are_compared_between_asked_ranks() -> None:
-    async with driven(scenes.hung(), size=(120, 30)) as app:
-        await asked(app)
         await app.sees("may be partly reduced already: values can differ between ranks")
         await app.sees("4 of 64 answered; not asked: ranks 0-11,16-63")
         await app.sees("bytes equal on ranks 12-13, others on rank 14 (no fault: what is reduced")
         await app.sees("rank 15 read another part of it")
+
+        await app.press("t")
+        await app.sees("asked <1s ago, no answer", "NaN 3")  # the old answer stays
+        await app.press("plus")
+        assert app.source.inspected == [ASKED] * 3
+        fresh = answer_scenes.tensors()
+        response = structs.replace(answer(fresh.ranks[ASKED], summary("0" * 16)), id=99)
+        await app.give(with_answers(fresh, {ASKED: response}))
+        await app.sees("NaN 0")
+        assert "no answer yet" not in app.text()
+
+
+async def test_neighbours_are_asked_once() -> None:
+    async with driven(scenes.hung()) as app:
+        await asked(app)
+        await app.press("n")
+        await app.sees("tensors of rank 13", "NaN 3")
+        assert app.source.inspected == [ASKED]
+        await app.press("p", "p")
+        await app.sees("tensors of rank 11", "no answer yet")
+        assert app.source.inspected == [ASKED, 11]
+        await app.wait_for(lambda: app.source.watched[-1] == (11,))
 
 
 async def test_t_on_a_rank_without_tensors_opens_a_rank_waiting_for_it() -> None:
@@ -128,7 +147,7 @@ async def test_m_of_an_op_without_members_asks_nobody_and_says_so() -> None:
         assert app.source.inspected == []
 
 
-async def test_m_may_not_ask_for_a_key_that_only_reads() -> None:
+async def test_a_read_only_session_asks_no_rank_and_says_why() -> None:
     async with driven(scenes.hung(), size=(100, 30)) as app:
         await asked(app)
         app.source.inspected.clear()
@@ -136,28 +155,14 @@ async def test_m_may_not_ask_for_a_key_that_only_reads() -> None:
         await app.sees("(m all members)")
         await app.press("m")
         await app.sees("The ranks may not be asked")
+        await app.give(answer_scenes.read_only())
+        await app.press("1")
+        await app.sees("(t tensors)", "read-only")
+        await app.press("t")
+        await app.sees("The ranks may not be asked", "key admit", "without --read")
+        await app.press("enter", "t")
+        assert isinstance(app.screen, RankScreen)
         assert app.source.inspected == []
-
-
-async def test_t_and_plus_ask_again_and_keep_the_old_answer() -> None:
-    async with driven(scenes.hung()) as app:
-        await asked(app)
-        await app.press("t")
-        await app.sees("asked <1s ago, no answer", "NaN 3")
-        await app.press("plus")
-        assert app.source.inspected == [ASKED] * 3
-        fresh = answer_scenes.tensors()
-        response = structs.replace(answer(fresh.ranks[ASKED], summary("0" * 16)), id=99)
-        await app.give(with_answers(fresh, {ASKED: response}))
-        await app.sees("NaN 0")
-        assert "no answer yet" not in app.text()
-
-
-async def test_an_overdue_answer_is_reported() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("t")
-        await app.give(replace(scenes.hung(), now_ns=scenes.NOW + 5 * scenes.S))
-        await app.sees("asked 5s ago, no answer yet; a rank answers within two seconds")
 
 
 @pytest.mark.parametrize(
@@ -179,19 +184,7 @@ def test_the_reason_for_no_answer_is_shown(error: str, words: str) -> None:
     assert text_of(line).startswith(f"rank 12  {words}")
 
 
-async def test_help_in_the_answer_replaces_our_sentence() -> None:
-    frame = scenes.hung()
-    async with driven(frame) as app:
-        await app.press(*TO_RANK_12)
-        response = structs.replace(
-            answer(frame.ranks[ASKED], error="silent"), help="matmul holds the GIL for 40s"
-        )
-        await app.give(with_answers(frame, {ASKED: response}))
-        await app.sees("rank 12  matmul holds the GIL for 40s")
-        assert "no answer yet" not in app.text()
-
-
-async def test_errors_of_tensors_and_ops_are_shown() -> None:
+async def test_errors_of_ranks_tensors_and_ops_are_shown() -> None:
     frame = scenes.hung()
     rank = frame.ranks[ASKED]
     assert rank.blocked_on is not None
@@ -201,109 +194,59 @@ async def test_errors_of_tensors_and_ops_are_shown() -> None:
         wire.OpTensors(rank.blocked_on.sequence, (stuck, empty)),
         wire.OpTensors(5, (), "its tensors are gone"),
     )
-    response = wire.TensorsResponse(1, rank.host, rank.key, scenes.HOST_NOW, ops)
+    silent = structs.replace(answer(rank, error="silent"), help="matmul holds the GIL for 40s")
     async with driven(frame) as app:
         await app.press(*TO_RANK_12)
+        await app.give(with_answers(frame, {ASKED: silent}))
+        await app.sees("rank 12  matmul holds the GIL for 40s")
+        assert "no answer yet" not in app.text()
+        response = wire.TensorsResponse(1, rank.host, rank.key, scenes.HOST_NOW, ops)
         await app.give(with_answers(frame, {ASKED: response}))
         await app.sees("the device does not answer: stuck?", "output f32[0]", "no values")
         await app.sees("an op   no longer pending", "its tensors are gone")
 
 
-async def test_neighbours_are_asked_once() -> None:
-    async with driven(scenes.hung()) as app:
-        await asked(app)
-        await app.press("n")
-        await app.sees("tensors of rank 13", "NaN 3")
-        assert app.source.inspected == [ASKED]
-        await app.press("p", "p")
-        await app.sees("tensors of rank 11", "no answer yet")
-        assert app.source.inspected == [ASKED, 11]
-        await app.wait_for(lambda: app.source.watched[-1] == (11,))
-
-
 async def test_saving_asks_first_with_size_and_path(folder: Path) -> None:
-    async with driven(scenes.hung()) as app:
-        await asked(app)
-        await app.press("T")
-        await app.sees(
-            "Save the tensors of all_reduce #8812 of rank 12, 52.4 MB (52,428,800 bytes),"
-        )
-        await app.sees("to frtop-llama-70b-rank12-op8812.safetensors in this folder?", "enter save")
-        assert app.source.orders["tensors"] == []
-        await app.press("enter")
-        path = folder / "frtop-llama-70b-rank12-op8812.safetensors"
-        assert app.source.orders["tensors"] == [SaveOrder(ASKED, 30_000, path)]
-        assert "Save the tensors" not in app.text()
-        writing = Writing("tensors", "collecting", str(path), 12 << 20, 50 << 20)
-        await app.give(replace(answer_scenes.tensors(), writings=(writing,)))
-        await app.sees("saving 12.6 MB of 52.4 MB to frtop-llama-70b-rank12-op8812.safetensors")
-        await app.press("T")
-        await app.sees("One file at a time")
-        done = replace(writing, state="written", size=52_428_800)
-        await app.give(replace(answer_scenes.tensors(), writings=(done,)))
-        await app.sees("file  saved: frtop-llama-70b-rank12-op8812.safetensors, 52.4 MB")
-
-
-async def test_anything_but_yes_saves_nothing() -> None:
+    path = folder / "frtop-llama-70b-rank12-op8812.safetensors"
     async with driven(scenes.hung()) as app:
         await asked(app)
         for no in ("escape", "n", "tab"):
             await app.press("T")
-            await app.sees("Save the tensors")
+            await app.sees(
+                "Save the tensors of all_reduce #8812 of rank 12, 52.4 MB (52,428,800 bytes),"
+            )
+            await app.sees(f"to {path.name} in this folder?", "enter save")
             await app.press(no)
             await app.wait_for(lambda: "Save the tensors" not in app.text())
             assert app.source.orders["tensors"] == []
             assert isinstance(app.screen, TensorsScreen)
             assert app.screen.rank == ASKED
+        await app.press("T", "enter")
+        assert app.source.orders["tensors"] == [SaveOrder(ASKED, 30_000, path)]
+        assert "Save the tensors" not in app.text()
+        writing = Writing("tensors", "collecting", str(path), 12 << 20, 50 << 20)
+        await app.give(replace(answer_scenes.tensors(), writings=(writing,)))
+        await app.sees(f"saving 12.6 MB of 52.4 MB to {path.name}")
+        await app.press("T")
+        await app.sees("One file at a time")
+        done = replace(writing, state="written", size=52_428_800)
+        await app.give(replace(answer_scenes.tensors(), writings=(done,)))
+        await app.sees(f"file  saved: {path.name}, 52.4 MB")
+        problem = Problem("no space left", "free 50 MB")
+        failed = replace(writing, state="failed", problem=problem)
+        await app.give(replace(answer_scenes.tensors(), writings=(failed,)))
+        await app.sees("saving the tensors failed: no space left; free 50 MB")
 
 
-async def test_an_existing_file_is_not_overwritten(folder: Path) -> None:
-    (folder / "frtop-llama-70b-rank12-op8812.safetensors").touch()
-    async with driven(scenes.hung()) as app:
-        await asked(app)
-        await app.press("T", "y")
-        assert (
-            app.source.orders["tensors"][0].path
-            == folder / "frtop-llama-70b-rank12-op8812-2.safetensors"
-        )
-
-
-async def test_a_job_cannot_choose_the_folder(folder: Path) -> None:
+async def test_a_job_cannot_choose_the_folder_and_no_file_is_overwritten(folder: Path) -> None:
+    (folder / "frtop-x-y-rank12-op8812.safetensors").touch()
     named = structs.replace(scenes.JOB, name="../../etc/x y")
     async with driven(scenes.hung()) as app:
         await asked(app)
         await app.give(replace(answer_scenes.tensors(), job=named))
         await app.press("T", "y")
-        assert (
-            app.source.orders["tensors"][0].path == folder / "frtop-x-y-rank12-op8812.safetensors"
-        )
-
-
-async def test_a_failed_save_shows_its_reason() -> None:
-    failed = Writing(
-        "tensors", "failed", "x.safetensors", problem=Problem("no space left", "free 50 MB")
-    )
-    async with driven(scenes.hung()) as app:
-        await asked(app)
-        await app.give(replace(answer_scenes.tensors(), writings=(failed,)))
-        await app.sees("saving the tensors failed: no space left; free 50 MB")
-
-
-async def test_without_tensors_nothing_is_saved() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("t", "T")
-        await app.sees("Nothing to save")
-        assert app.source.orders["tensors"] == []
-
-
-async def test_a_read_only_session_asks_no_rank_and_says_why() -> None:
-    async with driven(answer_scenes.read_only(), size=(100, 30)) as app:
-        await app.sees("(t tensors)", "read-only")
-        await app.press("t")
-        await app.sees("The ranks may not be asked", "key admit", "without --read")
-        await app.press("enter", "t")
-        assert isinstance(app.screen, RankScreen)
-        assert app.source.inspected == []
+        (order,) = app.source.orders["tensors"]
+        assert order.path == folder / "frtop-x-y-rank12-op8812-2.safetensors"
 
 
 async def test_a_read_only_host_is_named() -> None:
@@ -321,31 +264,27 @@ async def test_a_read_only_host_is_named() -> None:
 
 async def test_recorded_tensors_are_shown_but_not_saved() -> None:
     async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
-        await app.press("slash", "1", "2", "enter", "t")
+        await app.press(*TO_RANK_12)
         assert isinstance(app.screen, TensorsScreen)
         await app.sees("NaN 3", "2s old", "(t ask again)", "(T save)")
         await app.press("T")
         await app.sees("There is no live job to ask")
         assert app.source.orders["tensors"] == []
-
-
-async def test_a_capture_without_tensors_asks_nobody() -> None:
-    async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
-        await app.press("enter")
+        await app.press("1", "enter")
         await app.sees("t tensors", "threading.py")
         await app.press("t", "t")
         await app.sees("There is no live job to ask", "The capture holds no tensors of rank 37")
         assert app.source.inspected == []
 
 
-@pytest.mark.parametrize("keys", [("t",), ("enter", "t")])
-async def test_drawing_a_frame_twice_sends_nothing(keys: tuple[str, ...]) -> None:
-    await test_requests.test_drawing_a_frame_twice_sends_nothing(keys)
-
-
-@pytest.mark.parametrize("keys", [("t",), ("enter", "t", "n")])
 async def test_an_opening_screen_sends_nothing_while_it_draws(
-    keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(FrtopApp, "_send_requests", lambda *_: None)
     monkeypatch.setattr(TensorsScreen, "request", lambda *_: None)
-    await test_requests.test_an_opening_screen_sends_nothing_while_it_draws(keys, monkeypatch)
+    async with driven(scenes.hung()) as app:
+        for keys in (("t",), ("enter", "t", "n")):
+            await app.press("1", *keys)
+            await app.give(replace(scenes.hung(), now_ns=scenes.NOW + scenes.S))
+            await app.sees("64/64 reporting")
+            assert (test_requests.sent(app.source), app.source.watched) == ([], [])

@@ -66,17 +66,15 @@ async def test_zooming_in_shows_what_is_under_the_cursor() -> None:
         await app.sees("not known yet")
 
 
-async def test_groups_of_a_rank_have_lanes_of_their_own() -> None:
+async def test_lanes_are_of_groups_of_a_rank_of_its_group_and_of_marked_ranks() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
         await app.press("T", "v")
         await app.sees("timeline of the groups of rank 0", "\n dp:0", "\n tp:0")
         await app.press("escape")
         await app.sees("timeline of all ranks")
-
-
-async def test_marked_ranks_are_the_lanes_and_the_group_of_a_rank() -> None:
-    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("2", "space", "space", "T")
+        await app.press("1", "enter", "T")
+        await app.sees("timeline of ranks of dp:0")
+        await app.press("1", "2", "space", "space", "T")
         await app.sees("timeline of marked ranks")
         assert app.screen.query_one(LanePane).count == 2
         app.app.tick()
@@ -84,9 +82,6 @@ async def test_marked_ranks_are_the_lanes_and_the_group_of_a_rank() -> None:
         await app.press("escape")
         app.app.tick()
         assert app.source.orders["timeline"][-1].ranks == ()
-    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("enter", "T")
-        await app.sees("timeline of ranks of dp:0")
 
 
 async def test_what_is_not_recorded_is_said() -> None:
@@ -142,6 +137,10 @@ async def test_live_lanes_move_on_until_somebody_looks_at_a_time() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
         await app.press("T")
         await app.sees("· follows")
+        pane = app.screen.query_one(LanePane)
+        pane.cells_repainted = 0
+        await app.give(replace(lane_scenes.trains()))
+        assert pane.cells_repainted == 0  # an equal frame
         screen = app.screen
         assert isinstance(screen, TimelineScreen)
         assert screen.window is not None
@@ -155,15 +154,6 @@ async def test_live_lanes_move_on_until_somebody_looks_at_a_time() -> None:
         await app.sees("· stands still")
         await app.press("f")
         await app.sees("· follows")
-
-
-async def test_an_equal_frame_repaints_no_lane() -> None:
-    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("T")
-        pane = app.screen.query_one(LanePane)
-        pane.cells_repainted = 0
-        await app.give(replace(lane_scenes.trains()))
-        assert pane.cells_repainted == 0
 
 
 async def test_a_pause_holds_the_lanes_and_one_that_opens_in_it_is_filled() -> None:
@@ -184,8 +174,10 @@ async def test_small_terminals_and_empty_jobs_have_a_timeline_too() -> None:
     async with driven(lane_scenes.trains(), size=(60, 15)) as app:
         await app.press("T", "plus", "n", "p", "o", "v", "escape")
         await app.sees("job > timeline", "all ranks ·")
-    async with driven(scenes.connecting(), size=(80, 24)) as app:
-        await app.press("T", "n", "s", "o", "v", "plus", "enter", "space", "f", "c", "n", "plus")
+        await app.give(scenes.connecting())
+        await app.press(
+            "1", "T", "n", "s", "o", "v", "plus", "enter", "space", "f", "c", "n", "plus"
+        )
         await app.sees("no op")
 
 

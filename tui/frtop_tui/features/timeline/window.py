@@ -15,8 +15,6 @@ _STEPS: Final = tuple(
     digits * 10**power for power in range(3, 14) for digits in (1, 2, 5)
 )  # fmt: skip
 """Round widths of a column in ns, from a microsecond to about 14 hours."""
-NARROWEST: Final = _STEPS[0]
-WIDEST: Final = _STEPS[-1]
 _RECENT: Final = 32
 """How many ops of a rank are in view at first: in most programs, its last steps."""
 _STALE_NS: Final = 10_000_000_000
