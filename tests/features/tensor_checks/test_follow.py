@@ -180,7 +180,7 @@ def polled(
 
 def ended(connections: FakeConnections) -> list[tuple[int, int]]:
     """Ranks that were told to end a watch, and which."""
-    ends = requests(connections)
+    ends = [one for one in requests(connections) if isinstance(one, ChangeRecording)]
     found = [(rank_key(one), wanted) for one in ends if (wanted := numbers_in(one))]
     assert not any(wanted.ops for _, wanted in found)
     return [(key, wanted.watch) for key, wanted in found]
