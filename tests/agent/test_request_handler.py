@@ -185,18 +185,13 @@ def test_a_read_only_agent_lets_nobody_act(users: Users) -> None:
         assert "FRTOP_READ_ONLY" in error.text
 
 
-def test_a_read_only_connection_stays_read_only(users: Users) -> None:
+def test_rights_belong_to_a_connection_and_not_to_its_id(users: Users) -> None:
+    users.admit("act")
     card = users.host.agent()
     careful = users.operator(card, users.owner)
     assert may_act(careful)
     assert not may_act(careful, read_only=True)
     assert not may_act(careful, read_only=False)
-    assert may_act(users.operator(card, users.owner))  # another connection with the same key
-
-
-def test_rights_do_not_follow_the_connection_id(users: Users) -> None:
-    users.admit("act")
-    card = users.host.agent()
 
     def connect_as(pair: KeyPair) -> Operator:
         operator = users.operator(card, pair)

@@ -37,21 +37,15 @@ def sweep(folder: Path, grace_s: float = 0.0) -> str:
     return StaleFiles([folder], HERE, grace_s).sweep()
 
 
-@pytest.mark.parametrize("space", [ELSEWHERE, EARLIER])
+@pytest.mark.parametrize(("space", "stays"), [(ELSEWHERE, False), (EARLIER, False), (HERE, True)])
 def test_rings_of_ended_containers_and_boots_are_removed_later(
-    tmp_path: Path, space: PidNamespace
+    tmp_path: Path, space: PidNamespace, stays: bool
 ) -> None:
     path = ring(tmp_path, space)
     sweep(tmp_path, grace_s=60)
     assert path.exists()
     sweep(tmp_path)
-    assert not path.exists()
-
-
-def test_rings_of_our_own_namespace_stay(tmp_path: Path) -> None:
-    path = ring(tmp_path, HERE)
-    sweep(tmp_path)
-    assert path.exists()
+    assert path.exists() is stays
 
 
 def test_rings_stay_while_their_agent_runs(tmp_path: Path) -> None:

@@ -80,13 +80,14 @@ def test_a_rank_is_asked_once_and_knows_who_asks(rank: Rank) -> None:
     assert check(rank) == [{"ask": "trace", "peer": os.getpid()}]
 
 
-@pytest.mark.parametrize("scope", ["0", "2", "3", ""])
-def test_with_another_scope_nobody_is_asked(rank: Rank, scope: str) -> None:
-    assert check(rank, scope=scope) == []
-
-
-def test_who_may_be_read_is_left_alone(rank: Rank) -> None:
-    assert check(rank, refused=False) == []
+@pytest.mark.parametrize(("scope", "refused"), [
+    ("0", True), ("2", True), ("3", True), ("", True),
+    ("1", False),  # who may be read is left alone
+])  # fmt: skip
+def test_with_another_scope_or_the_right_to_read_nobody_is_asked(
+    rank: Rank, scope: str, refused: bool
+) -> None:
+    assert check(rank, scope=scope, refused=refused) == []
 
 
 def test_a_rank_that_says_no_is_asked_a_few_times(rank: Rank) -> None:

@@ -16,7 +16,6 @@ from frtop_probe import archive, wire
 from frtop_probe.agent import box_folder
 from frtop_probe.agent.black_boxes import BlackBoxWriter
 from frtop_probe.agent.interfaces import ClockReading
-from frtop_probe.agent.options import Options
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
@@ -237,7 +236,3 @@ def test_old_boxes_give_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 ])  # fmt: skip
 def test_where_they_go(environment: dict[str, str], folder: str) -> None:
     assert box_folder.box_folder(environment) == folder
-
-
-def test_the_environment_of_the_tests_keeps_them_away() -> None:
-    assert Options.from_environment().boxes == ""

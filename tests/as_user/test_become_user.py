@@ -71,12 +71,7 @@ def test_nothing_of_root_is_left(users: tuple[str, str], python: str) -> None:
 
 @pytest.mark.parametrize(
     ("scope", "stays"),
-    [
-        ("0", GUARD),
-        ("1", PTRACE),
-        ("2", PTRACE),
-        ("3", GUARD),
-    ],
+    [("0", GUARD), ("1", PTRACE), ("2", PTRACE), ("3", GUARD)],
 )
 def test_capabilities_guard_also_what_is_started(
     users: tuple[str, str], python: str, tmp_path: Path, scope: str, stays: int

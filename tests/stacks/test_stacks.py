@@ -161,30 +161,20 @@ async def test_a_refusal_names_the_setting(
     assert (dump.error, dump.help) == ("refused", f"the setting of {sleeper.pid}")
 
 
-async def test_other_failures_are_reported_in_one_line(
-    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy
-) -> None:
-    fake_py_spy("echo 'Error: Failed to find a python interpreter' >&2; echo Reason: x >&2; exit 1")
-    dump = await stacks.dump(sleeper.pid, 10)
-    assert (dump.error, dump.help) == ("failed", "py-spy: Failed to find a python interpreter")
-
-
-@pytest.mark.parametrize("output", ["", "[", "{}", '[{"pid": 1}]', "[1]"])
-async def test_malformed_output_fails(
-    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy, output: str
-) -> None:
-    fake_py_spy(f"echo '{output}'")
-    dump = await stacks.dump(sleeper.pid, 10)
-    assert dump.error == "failed"
-
-
-async def test_endless_output_is_cut_off(
-    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("script", "says"), [
+    ("echo 'Error: Failed to find a python interpreter' >&2; echo Reason: x >&2; exit 1",
+     "py-spy: Failed to find a python interpreter"),
+    ("exec yes", None),  # endless output is cut off
+    *((f"echo '{output}'", None) for output in ("", "[", "{}", '[{"pid": 1}]', "[1]")),
+])  # fmt: skip
+async def test_other_failures_and_malformed_output_are_reported(
+    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy, monkeypatch: pytest.MonkeyPatch,
+    script: str, says: str | None,
+) -> None:  # fmt: skip
     monkeypatch.setattr(tool_process, "MAX_OUTPUT", 1_000_000)
-    fake_py_spy("exec yes")
+    fake_py_spy(script)
     dump = await stacks.dump(sleeper.pid, 10)
-    assert dump.error == "failed"
+    assert (dump.error, dump.help) == ("failed", says or dump.help)
 
 
 async def test_a_py_spy_that_cannot_be_run_fails(

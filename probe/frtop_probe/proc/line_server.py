@@ -23,8 +23,7 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 def serve(prepare: Callable[[], Answer]) -> None:
     """Serves on standard input and output, with low priority.
 
-    Args:
-        prepare: does the slow work once, before the child says that it is ready.
+    `prepare` does the slow work once, before the child says that it is ready.
     """
     if len(sys.argv) > 1:
         child_process.die_with(int(sys.argv[1]))

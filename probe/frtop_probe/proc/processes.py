@@ -41,10 +41,7 @@ def parse_io(text: str) -> int:
 def parse_schedstat(text: str) -> int:
     """Parses /proc/PID/schedstat: how many ns a thread ran or was ready to run.
 
-    The kernel adds a wait only once it is over.
-
-    Returns:
-        -1 when it is unreadable or this kernel does not count.
+    The kernel adds a wait only once it is over. -1: unreadable, or this kernel does not count.
     """
     fields = text.split()
     if len(fields) != 3 or not all(field.isdecimal() for field in fields):

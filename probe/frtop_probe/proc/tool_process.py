@@ -54,9 +54,7 @@ def provide(name: str, descriptor: int) -> None:
 async def start(*command: str, dies_with_us: bool = False) -> asyncio.subprocess.Process:
     """Starts a program; kills it if the caller is cancelled meanwhile.
 
-    Args:
-        command: the program and its arguments.
-        dies_with_us: the kernel kills it when this process ends for any reason. Costs 20 ms.
+    With `dies_with_us` the kernel kills it when this process ends for any reason. Costs 20 ms.
     """
     program, *arguments = command
     # A program that was sent has no path, but `ps` should show its name.

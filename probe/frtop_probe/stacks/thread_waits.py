@@ -89,9 +89,7 @@ def waits_of(
 ) -> dict[int, wire.ThreadWait]:
     """Returns what each waiting thread waits for.
 
-    Args:
-        threads: stacks by the pthread handle of their threads, innermost frames first.
-        blocks: returns source lines; empty if unknown.
+    Threads go by their pthread handle, and their innermost frames come first.
     """
     waiting = {ident: at for ident, steps in threads.items() if (at := _wait(steps, blocks))}
     return {ident: _resolved(ident, at, threads, waiting, blocks) for ident, at in waiting.items()}

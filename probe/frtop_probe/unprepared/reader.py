@@ -327,11 +327,7 @@ class _TransportSearch:
     def read(
         self, python: Python | None, files: Callable[[], Iterable[str]]
     ) -> tuple[FoundTransport, ...]:
-        """Returns the transports now loaded.
-
-        Args:
-            python: The interpreter; None if the memory may not be read.
-            files: Returns the paths of the mapped files.
+        """Returns the transports now loaded; without `python` the memory may not be read.
 
         Raises:
             NotReadable: Neither memory nor files can be read.

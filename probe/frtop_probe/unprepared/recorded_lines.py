@@ -83,13 +83,7 @@ class RecordedLines:
 
 
 def line_at(table: bytes, first_line: int, offset: int) -> int | None:
-    """Finds the line of the instruction at a byte offset.
-
-    Args:
-        table: `co_linetable`, perhaps cut.
-        first_line: `co_firstlineno`.
-        offset: Offset of the instruction in bytes.
-    """
+    """Finds the line of the instruction at a byte offset in `co_linetable`, perhaps cut."""
     line, at, begin = first_line, 0, 0
     while at < len(table):
         head = table[at]

@@ -227,11 +227,7 @@ def member_offset(code: bytes, machine: int, width: int) -> int | None:
 
     A getter such as `uint64_t getSequenceNumberForGroup() { return seq_; }` is a load and a return.
     The operand of the load is the member's offset in this very build.
-
-    Args:
-        code: The first bytes of the getter.
-        machine: e_machine of its library.
-        width: Bytes of the member: 8, or 1 for a one-byte enumeration.
+    `machine` is its library's e_machine, `width` 8, or 1 for a one-byte enumeration.
     """
     offset: int | None = None
     if machine == X86_64:

@@ -95,12 +95,8 @@ class UnpreparedWorker:
     ) -> Look:
         """Reads c10d's state of one process, and more on request; never raises for its faults.
 
-        Args:
-            pid: The process.
-            rings: Number of newest entries to read per Flight Recorder ring; None for no ring.
-            since: By kind of ring, the id of the first entry to read.
-            environment: Names of variables.
-            transports: Whether to search for transports beyond c10d.
+        `rings` is how many of the newest entries to read per Flight Recorder ring, None for no
+        ring; `since` is the id of the first entry to read, by kind of ring.
         """
         request = {
             "pid": pid,
@@ -118,8 +114,7 @@ class UnpreparedWorker:
     async def scan(self, recorded: Collection[tuple[int, int]] = ()) -> Discovery:
         """Finds this user's jobs on this host; `reasons` say what it could not read.
 
-        Args:
-            recorded: pid and start ticks of each process with a recorder.
+        `recorded` are the pid and start ticks of each process with a recorder.
         """
         async with self._lock:
             request = {"scan": sorted(recorded), "stuck": [pid for pid, _ in self._quarantined()]}

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -83,8 +84,13 @@ class Programs:
 
     def jobs(self) -> list[FoundJob]:
         """Returns the jobs of this test; others may run on this machine."""
-        ours = {process.pid for process in self.family()}
-        return [job for job in self.scan().jobs if any(rank.pid in ours for rank in job.ranks)]
+        return [job for job in self.scan().jobs if any(self._is_ours(r.pid) for r in job.ranks)]
+
+    def _is_ours(self, pid: int) -> bool:
+        with suppress(OSError):
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            return f"{MARK}={self.folder}".encode() in variables
+        return False
 
     def wait_for_job(self, ranks: int, helpers: int = 0) -> FoundJob:
         def found() -> FoundJob | None:

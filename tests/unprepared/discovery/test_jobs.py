@@ -86,10 +86,6 @@ def test_accelerate() -> None:
     assert (found.launcher, found.launcher_pid, len(found.ranks)) == ("accelerate", 100, 2)
 
 
-def test_accelerate_config_is_no_launcher() -> None:
-    assert jobs([process(100, 50, (PYTHON, "/opt/conda/bin/accelerate", "config"))]) == ()
-
-
 @pytest.mark.parametrize("threads", [NCCL, ()])
 def test_deepspeed(threads: tuple[str, ...]) -> None:
     runner = process(90, 50, (PYTHON, "/opt/conda/bin/deepspeed", "train.py"))
@@ -137,16 +133,6 @@ def test_srun() -> None:
 def test_steps_of_one_slurm_job_are_jobs_of_their_own() -> None:
     found = jobs(slurm_host("3"), slurm_host("4", first=600))
     assert [one.identity for one in found] == ["slurm 812.3", "slurm 812.4"]
-
-
-def test_srun_of_something_else_is_no_job() -> None:
-    assert jobs([replace(facts, torch=False) for facts in slurm_host()]) == ()
-
-
-def test_a_batch_script_is_no_task() -> None:
-    variables = slurm(0)
-    del variables["SLURM_STEP_ID"]
-    assert jobs([process(10, 1, environ=variables, torch=True)]) == ()
 
 
 def test_a_task_that_still_imports_torch_belongs_to_the_step() -> None:
@@ -221,10 +207,6 @@ def test_mp_spawn_before_the_default_group_is_found_by_the_store() -> None:
     assert [candidate.pid for candidate in job(table).ranks] == [210, 211]
 
 
-def test_a_pool_of_processes_with_torch_is_no_job() -> None:
-    assert jobs(spawned(threads=["pt_autograd_0"])) == ()
-
-
 def test_forked_ranks() -> None:
     parent = process(200, 50, torch=True)
     ranks = [process(210 + n, 200, threads=GLOO) for n in range(3)]
@@ -297,12 +279,6 @@ def test_variables_set_by_hand() -> None:
     found = job(table)
     assert numbers(found) == [(60, 0, 2, None), (61, 1, 2, None)]
     assert (found.identity, found.launcher, found.launcher_pid) == ("10.0.0.1:29400", "", None)
-
-
-def test_rank_in_a_container_without_torch_is_no_rank() -> None:
-    """Operators of Kubernetes set RANK for every process of a pod."""
-    variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "pod-0", "MASTER_PORT": "23456"}
-    assert jobs([process(60, 1, (PYTHON, "-m", "jupyter"), variables, torch=False)]) == ()
 
 
 def test_no_launcher_at_all() -> None:
@@ -385,15 +361,6 @@ def test_a_title_says_the_rank_only_with_tensor_parallelism_alone(
     assert [c.rank for c in job([titled(420, 410, title)]).ranks] == [rank]
 
 
-@pytest.mark.parametrize(
-    "title",
-    ["VLLM::APIServer_0", "VLLM::EngineCore", "VLLM::DPCoordinator", "sglang::detokenizer",
-     "sglang::data_parallel_controller", "ray::IDLE", "ray::Actor.run"],
-)  # fmt: skip
-def test_front_ends_are_no_ranks(title: str) -> None:
-    assert jobs([titled(420, 410, title)]) == ()
-
-
 def test_replicas_of_an_engine_are_worlds_of_their_own() -> None:
     ranks = [
         titled(420 + 2 * d + t, 410, f"VLLM::Worker_DP{d}_TP{t}") for d in (0, 1) for t in (0, 1)
@@ -465,10 +432,27 @@ def test_reasons_go_with_the_candidate() -> None:
     assert candidate.reasons == ("maps: no rights",)
 
 
-def test_absurd_numbers_are_no_ranks() -> None:
-    for rank in ("-1", "", "x", "9" * 12, "²"):
-        facts = process(110, 1, environ={**elastic(0), "RANK": rank, "LOCAL_RANK": ""})
-        assert jobs([facts]) == ()
+# Operators of Kubernetes set these for every process of a pod.
+OF_POD = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "pod-0", "MASTER_PORT": "23456"}
+OF_BATCH_SCRIPT = {name: value for name, value in slurm(0).items() if name != "SLURM_STEP_ID"}
+
+
+@pytest.mark.parametrize("table", [
+    [process(100, 50, (PYTHON, "/opt/conda/bin/accelerate", "config"))],
+    [replace(facts, torch=False) for facts in slurm_host()],
+    [process(10, 1, environ=OF_BATCH_SCRIPT, torch=True)],
+    [process(60, 1, (PYTHON, "-m", "jupyter"), OF_POD, torch=False)],
+    spawned(threads=["pt_autograd_0"]),  # a pool of processes with torch
+    [worker(111, 110)],
+    *([titled(420, 410, title)] for title in (
+        "VLLM::APIServer_0", "VLLM::EngineCore", "VLLM::DPCoordinator", "sglang::detokenizer",
+        "sglang::data_parallel_controller", "ray::IDLE", "ray::Actor.run",
+    )),
+    *([process(110, 1, environ={**elastic(0), "RANK": rank, "LOCAL_RANK": ""})]
+      for rank in ("-1", "", "x", "9" * 12, "²")),
+])  # fmt: skip
+def test_what_is_no_job(table: list[ProcessFacts]) -> None:
+    assert jobs(table) == ()
 
 
 facts_of_any_kind = st.builds(
@@ -492,7 +476,3 @@ def test_any_table_gives_every_process_one_place(table: list[ProcessFacts]) -> N
     assert not set(pids) & {
         f.pid for f in {f.pid: f for f in table}.values() if f.comm == "pt_data_worker"
     }
-
-
-def test_workers_alone_are_no_job() -> None:
-    assert jobs([worker(111, 110)]) == ()

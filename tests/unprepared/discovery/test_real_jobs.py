@@ -53,6 +53,7 @@ def test_mp_spawn(programs: Programs) -> None:
     assert roles(found) == {"launcher": 1, "resource_tracker": 1}
     assert not found.prepared
     for rank, candidate in enumerate(found.ranks):
+        wait_for((programs.folder / f"store.{rank}").exists, "they are past their first ops")
         with UnpreparedReader(candidate.pid) as reader:
             c10d = wait_for_c10d(reader, lambda c10d: bool(pending_kinds(c10d)), "an op")
         assert default_group(c10d).rank == rank

@@ -69,13 +69,9 @@ class FlightHistory:
     def take(
         self, look: Look, ids: GroupIds, at_ns: int, wall_offset_ns: int
     ) -> tuple[wire.BlockSums, ...]:
-        """Adds a look with rings, and returns the sums over its new ops.
+        """Adds a look, which has c10d's state before and after the rings.
 
-        Args:
-            look: has the state of c10d before and after the rings.
-            ids: ids of its groups.
-            at_ns: monotonic clock.
-            wall_offset_ns: wall clock minus monotonic clock.
+        Returns the sums over its new ops. `wall_offset_ns` is wall clock minus monotonic clock.
         """
         self.read_ns = at_ns
         rings = [ring for ring in look.rings if ring.recorded and not ring.reason]
@@ -202,15 +198,9 @@ class KnownGroup:
 def ops_of(
     ring: FlightRing, groups: Mapping[str, KnownGroup], wall_offset_ns: int
 ) -> list[wire.Op]:
-    """The ops of a ring, oldest first.
+    """The ops of a ring, oldest first; `wall_offset_ns` is wall clock minus monotonic clock.
 
-    Args:
-        ring: the ring as read.
-        groups: groups of this ring's backend, by name.
-        wall_offset_ns: wall clock minus monotonic clock of this host.
-
-    Returns:
-        Ops; group 0 means that the number cannot be compared with those of other ranks.
+    Group 0 means that the number cannot be compared with those of other ranks.
     """
     comparable = _comparable(ring, groups)
     several = _coalesced(ring.entries) if ring.kind == _NCCL else frozenset()
@@ -393,13 +383,9 @@ class OpTable:
         limit: int = 0,
         only: Callable[[int, int], bool] | None = None,
     ) -> wire.History:
-        """The newest `limit` ops (0: all), or the collectives that `only` accepts.
+        """The newest `limit` ops (0: all), or the collectives that `only` accepts by their numbers.
 
-        Args:
-            lost: ops in between that could not be read.
-            note: where the ops come from.
-            limit: number of ops.
-            only: takes group and number.
+        `lost` is how many ops in between could not be read, `note` where they come from.
         """
         places: Iterable[int] = range(len(self))[-limit:]
         if only is not None:

@@ -110,13 +110,7 @@ class UnpreparedGroups:
         }
 
     def take(self, c10d: C10dState, at_ns: int, begun_ns: int) -> tuple[str, ...]:
-        """Adds the state of c10d; returns in words what it lacks.
-
-        Args:
-            c10d: the state read between `begun_ns` and `at_ns`.
-            at_ns: when anything new was seen.
-            begun_ns: the state is from this time or later.
-        """
+        """Adds c10d's state as read from `begun_ns` to `at_ns`; returns in words what it lacks."""
         self._untold = []
         self.keep(frozenset(group.name for group in c10d.groups))
         pending: dict[_PendingKey, wire.Op] = {}

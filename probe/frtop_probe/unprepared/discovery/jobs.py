@@ -27,9 +27,7 @@ def find_jobs(
 ) -> tuple[FoundJob, ...]:
     """Groups the ranks of the table into jobs, ordered by the start of their oldest rank.
 
-    Args:
-        table: facts by pid, with the ancestors of the processes that matter.
-        recorded: processes with a ring of frtop's recorder.
+    The table has the ancestors of the processes that matter, too. `recorded` ones have a recorder.
     """
     standings = classify(table)
     worlds: defaultdict[str, list[Standing]] = defaultdict(list)

@@ -103,12 +103,7 @@ class Scanner:
     def scan(
         self, recorded: Collection[ProcessName] = frozenset(), now: float | None = None
     ) -> Discovery:
-        """Reads what has changed and returns all jobs.
-
-        Args:
-            recorded: pid and start ticks of each process with a recorder.
-            now: monotonic time in seconds.
-        """
+        """Reads what has changed and returns all jobs; `recorded` processes have a recorder."""
         now = time.monotonic() if now is None else now
         try:
             with os.scandir(self._proc) as listed:
