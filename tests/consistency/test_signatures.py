@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from frtop_probe.consistency.signatures import agreed, difference
 from frtop_probe.wire import Signature, TensorSpec
 
@@ -22,8 +20,7 @@ def test_reshaped_tensors_agree_and_larger_ones_differ() -> None:
     assert difference(one, other) == "size"
 
 
-@pytest.mark.parametrize("dimensions", [300, 20_000])
-def test_sizes_beyond_all_memory_are_compared_too(dimensions: int) -> None:
-    huge = all_reduce_of(*(2**62,) * dimensions)
+def test_sizes_beyond_all_memory_are_compared_too() -> None:
+    huge = all_reduce_of(*(2**62,) * 20_000)
     assert agreed(huge) is not None
     assert difference(huge, all_reduce_of(3)) == "size"

@@ -32,11 +32,8 @@ def read(devices: Path, module: str = "pynvml") -> str:
     return done.stdout.strip()
 
 
-def test_without_a_driver_nothing_is_said(tmp_path: Path) -> None:
+def test_without_driver_or_binding(tmp_path: Path) -> None:
     assert read(tmp_path) == "none"
-
-
-def test_without_the_binding_that_is_said(tmp_path: Path) -> None:
     (tmp_path / "nvidiactl").touch()
     assert read(tmp_path, "no_such_binding").startswith("missing nvidia-ml-py is not installed")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from typing import IO, Any, cast
 
 import pytest
 
-from e2e.conftest import family, told_to_hang
+from features.warm_job import told_to_hang
 from waiting import wait_for
 
 pytestmark = pytest.mark.job
@@ -25,7 +24,7 @@ def test_metrics_are_served_while_the_job_hangs_and_while_it_ends(tmp_path: Path
 
     command = [sys.executable, "-m", "frtop_tui", "metrics", "--listen", "127.0.0.1:0"]
     with (
-        told_to_hang(tmp_path) as folder,
+        told_to_hang(tmp_path) as ranks,
         subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as server,
@@ -54,14 +53,13 @@ def test_metrics_are_served_while_the_job_hangs_and_while_it_ends(tmp_path: Path
 
             ops = ("frtop_ops_total", "default_pg", "0-1")
             wait_for(lambda: scrape_with(*ops, value=21, more=True), "some training", 60, 0.3)
-            (folder / "hang").touch()
+            (tmp_path / "hang").touch()
             hung = wait_for(lambda: scrape_with("frtop_health", "hung"), "a hang", 60, 0.3)
             assert hung["frtop_culprits",] == 1
             assert hung["frtop_ranks", "blocked"] == 1
             assert hung[ops] > 20
-            for process in family(Path(os.environ["FRTOP_DIR"])):
-                if "told_to_hang.py" in " ".join(process.cmdline()):
-                    process.kill()
+            for rank in ranks:
+                rank.kill()
             over = wait_for(lambda: scrape_with("frtop_ranks", "dead", value=2), "the end", 60, 0.1)
             for name in ("frtop_ops_total", "frtop_waiting_seconds_total"):
                 counter = (name, "default_pg", "0-1")

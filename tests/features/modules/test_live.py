@@ -58,11 +58,17 @@ STEP = [
 ]
 
 
-@pytest.fixture
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+@pytest.fixture(scope="module")
+def trainers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     with interactive_ranks(tmp_path_factory.mktemp("modules") / "rings", 2) as found:
         run(tuple(found), MODEL)
         yield tuple(found)
+
+
+@pytest.fixture
+def ranks(trainers: Ranks) -> Ranks:
+    switch(trainers, on=False)
+    return trainers
 
 
 def switch(ranks: Ranks, *, on: bool) -> None:
@@ -78,6 +84,7 @@ def newest(rank: InteractiveRank, count: int) -> list[wire.Issuer | None]:
 
 
 def test_ops_are_named_once_it_is_on_and_no_more_once_it_is_off(ranks: Ranks) -> None:
+    run(ranks, "train(1)")
     assert newest(ranks[0], 3) == [None] * 3
     for _ in range(2):
         switch(ranks, on=True)
@@ -112,8 +119,21 @@ def test_a_label_of_fsdp_that_ended_unseen_names_no_later_op(ranks: Ranks) -> No
     assert newest(ranks[0], 3) == STEP
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_child_that_is_forked_records_none_and_is_not_disturbed(ranks: Ranks) -> None:
+    switch(ranks, on=True)
+    run(ranks, """
+pid = os.fork()
+if pid == 0:
+    os._exit(0 if torch.nn.Identity()(3) == 3 else 1)  # no threads of torch's are in a child
+assert os.waitpid(pid, 0)[1] == 0
+train(1)
+""")  # fmt: skip
+    assert newest(ranks[0], 3) == STEP
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.long)])
 def test_nothing_is_compiled_again_and_results_are_equal(ranks: Ranks, backend: str) -> None:
+    """It comes last: it makes other models."""
     run(ranks, f"""
 from torch._dynamo.utils import counters, compilation_time_metrics
 def compiled():
@@ -137,15 +157,3 @@ assert before[0] and before[1]
     run(ranks, "train(2, model)")
     switch(ranks, on=False)
     run(ranks, "train(2, model); assert counted() == before; assert digest() == plain")
-
-
-def test_a_child_that_is_forked_records_none_and_is_not_disturbed(ranks: Ranks) -> None:
-    switch(ranks, on=True)
-    run(ranks, """
-pid = os.fork()
-if pid == 0:
-    os._exit(0 if torch.nn.Identity()(3) == 3 else 1)  # no threads of torch's are in a child
-assert os.waitpid(pid, 0)[1] == 0
-train(1)
-""")  # fmt: skip
-    assert newest(ranks[0], 3) == STEP

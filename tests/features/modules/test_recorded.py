@@ -19,8 +19,21 @@ pytestmark = pytest.mark.torch
 Counts = Counter[tuple[str, str, str]]
 """Ops by module, phase and kind."""
 
-COMMON = """
-    import json, sys, torch, torch.distributed as dist
+REDUCED = """
+    import torch, torch.distributed as dist
+    class Reduced(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x): return x.clone()
+        @staticmethod
+        def backward(_, given):
+            given = given.contiguous()
+            dist.all_reduce(given)
+            return given
+"""
+COMMON = (
+    REDUCED
+    + """
+    import json
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.debug import CommDebugMode
@@ -59,15 +72,6 @@ COMMON = """
             )
         return net
 
-    class Reduced(torch.autograd.Function):
-        @staticmethod
-        def forward(_, x): return x.clone()
-        @staticmethod
-        def backward(_, given):
-            given = given.contiguous()
-            dist.all_reduce(given)
-            return given
-
     class Own(Net):
         def forward(self, x):
             return self.out(Reduced.apply(self.layers[0](x)))
@@ -76,6 +80,7 @@ COMMON = """
     torch.manual_seed(0)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
 """
+)
 
 COUNTED = (
     COMMON
@@ -207,18 +212,10 @@ def _compare_buckets(issued: list[tuple[str, wire.Issuer | None]], torchs: Count
     assert {(one.root.partition(" #")[0], one.path) for one in backward} == {("Net", "")}
 
 
-NAMED = """
-    import torch, torch.distributed as dist
+NAMED = (
+    REDUCED
+    + """
     from torch.nn.parallel import DistributedDataParallel as DDP
-
-    class Reduce(torch.autograd.Function):
-        @staticmethod
-        def forward(_, x): return x.clone()
-        @staticmethod
-        def backward(_, given):
-            given = given.contiguous()
-            dist.all_reduce(given)
-            return given
 
     class Layer(torch.nn.Module):
         def __init__(self):
@@ -227,7 +224,7 @@ NAMED = """
         def forward(self, x):
             if x.sum() > 1e9: raise ValueError
             dist.broadcast(x.detach().clone(), 0)
-            return self.linear(Reduce.apply(x))
+            return self.linear(Reduced.apply(x))
 
     class Net(torch.nn.Module):
         def __init__(self):
@@ -256,6 +253,7 @@ NAMED = """
         optimizer.step()
     dist.destroy_process_group()
 """
+)
 
 
 def test_ops_are_named_by_module_and_phase(tmp_path: Path) -> None:
@@ -372,20 +370,6 @@ def test_a_torch_that_surprises_us_costs_the_modules_and_nothing_else(tmp_path: 
     assert [issuer for _, issuer in issuers(ended.ring)] == [None, None]
     (note,) = notes(ended.ring)
     assert note.startswith("modules are no longer recorded (ZeroDivisionError")
-
-
-def test_without_being_asked_for_nothing_is_wrapped_or_recorded(tmp_path: Path) -> None:
-    program = """
-        import torch, torch.distributed as dist
-        called = torch.nn.Module.__call__
-        dist.init_process_group("gloo")
-        assert torch.nn.Module.__call__ is called
-        dist.all_reduce(torch.ones(1))
-        dist.destroy_process_group()
-    """
-    (ended,) = checked(run(program, tmp_path / "rings"))
-    assert [issuer for _, issuer in issuers(ended.ring)] == [None]
-    assert not ended.ring.modules
 
 
 class Module:

@@ -1,4 +1,4 @@
-"""`frtop profile` on a real job: torch's profiler in two ranks, as one trace."""
+"""`frtop profile` on a real job: torch's profiler in four ranks, as one trace."""
 
 from __future__ import annotations
 
@@ -18,39 +18,6 @@ pytestmark = pytest.mark.job
 
 
 @pytest.mark.long
-def test_two_ranks_are_profiled_into_one_trace(
-    home: Path, torchrun: Launch, tmp_path: Path
-) -> None:
-    file = tmp_path / "out.json.gz"
-    job = torchrun("trains.py", str(tmp_path))
-    wait_for_ranks(home, 2, "sock")
-    wait_for(lambda: "HEALTHY" in frtop("diagnose").stdout, "ranks in a group")
-    said = frtop("profile", "--job", "trains.py", "--seconds", "1", "-o", str(file))
-    assert (said.returncode, "--yes" in said.stderr) == (2, True)  # nobody was asked
-    said = frtop("profile", "--job", "trains.py", "--seconds", "1", "--yes", "-o", str(file))
-    assert said.returncode == 0, said.stdout + said.stderr
-    assert not list(tmp_path.glob(".frtop*"))
-    assert not list(home.glob("*.trace.json"))
-    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
-    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
-    assert {f"rank {rank}" for rank in (0, 1)} == {
-        name.partition(" (")[0] for name in names if name.endswith(": torch")
-    }
-    numbers = [
-        (event["pid"], event["args"].get("frtop number"))
-        for event in events
-        if event["name"] == "c10d::allreduce_"
-    ]
-    found = Counter(number for _, number in numbers)
-    assert found.pop(None, 0) <= 2  # of each rank the op at which its profile ended
-    assert len({pid for pid, _ in numbers}) == 2
-    assert sum(count == 2 for count in found.values()) > len(found) / 2  # both ranks have it
-    (tmp_path / "end").touch()
-    output, _ = job.communicate(timeout=60)
-    assert job.returncode == 0, output
-
-
-@pytest.mark.long
 def test_a_profile_of_four_ranks_opens_in_perfetto(
     home: Path, torchrun: Launch, tmp_path: Path
 ) -> None:
@@ -58,9 +25,13 @@ def test_a_profile_of_four_ranks_opens_in_perfetto(
     job = torchrun("trains.py", str(tmp_path), ranks=4)
     wait_for_ranks(home, 4, "sock")
     wait_for(lambda: "HEALTHY" in frtop("diagnose").stdout, "ranks in a group")
-    said = frtop("profile", "--ranks", "0-3", "--steps", "3", "--shapes", "--execution-trace",
-                 "--memory", "--yes", "-o", str(file))  # fmt: skip
+    order = ("--ranks", "0-3", "--steps", "3", "--shapes", "--execution-trace", "--memory", "-o")
+    said = frtop("profile", *order, str(file))
+    assert (said.returncode, "--yes" in said.stderr) == (2, True)  # nobody was asked
+    said = frtop("profile", "--yes", *order, str(file))
     assert said.returncode == 0, said.stdout + said.stderr
+    assert not list(tmp_path.glob(".frtop*"))
+    assert not list(home.glob("*.trace.json"))
     (tmp_path / "end").touch()
     assert "CPU                0-3           -  +" in said.stderr
     document = json.loads(gzip.decompress(file.read_bytes()))
@@ -71,6 +42,15 @@ def test_a_profile_of_four_ranks_opens_in_perfetto(
         assert {"id", "name", "ctrl_deps", "inputs", "outputs", "attrs"} <= found["nodes"][0].keys()
         assert any(node["name"] == "c10d::allreduce_" for node in found["nodes"])
     events = document["traceEvents"]
+    numbers = [
+        (event["pid"], event["args"].get("frtop number"))
+        for event in events
+        if event["name"] == "c10d::allreduce_"
+    ]
+    found = Counter(number for _, number in numbers)
+    assert found.pop(None, 0) <= 4  # of each rank the op at which its profile ended
+    assert len({pid for pid, _ in numbers}) == 4
+    assert sum(count == 4 for count in found.values()) > len(found) / 2  # all ranks have it
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0, output
     slices = sum(event["ph"] == "X" for event in events)

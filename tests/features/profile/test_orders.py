@@ -5,9 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import signal
 import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -366,25 +364,6 @@ def test_what_an_agent_sends_is_checked(scene: Scene) -> None:
     scene.order(0)
     assert "the trace of rank 0 cannot be read" in str(scene.finish().problem)
     assert scene.names() == []
-
-
-def test_a_program_that_is_killed_while_it_fetches_leaves_nothing(tmp_path: Path) -> None:
-    program = """
-import sys, time
-from pathlib import Path
-from frtop_tui.features.profile.pieces import FetchedFiles
-files = FetchedFiles(Path(sys.argv[1]))
-files.append(0, "trace", bytes(1 << 20))
-print("has some", flush=True)
-time.sleep(60)
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE
-    ) as one:
-        assert one.stdout is not None
-        assert one.stdout.readline() == b"has some\n"
-        one.send_signal(signal.SIGKILL)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:

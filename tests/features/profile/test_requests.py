@@ -96,7 +96,7 @@ def slow(original=profile_requests.own_memory):
 saved["memory"], profile_requests.own_memory = profile_requests.own_memory, slow
 """)
     try:
-        for _ in range(6):
+        for _ in range(3):
             ask(rank, "begin", steps=3)
             rank.run("for _ in range(40): steps(1); time.sleep(0.01)")
             told = stage(rank, "ready")
@@ -228,16 +228,8 @@ dist.all_reduce(torch.ones(1)); assert recording()
 """)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"steps": 1000},
-        {"steps": -1},
-        {"steps": True},
-        {"seconds": float("nan")},
-        {},
-        {"steps": "1"},
-    ],
-)
-def test_orders_are_bounded(rank: InteractiveRank, wrong: dict[str, Any]) -> None:
-    assert ask(rank, "begin", **wrong)["error"] == "failed"
+def test_orders_are_bounded(rank: InteractiveRank) -> None:
+    for steps in (1000, -1, True, "1"):
+        assert ask(rank, "begin", steps=steps)["error"] == "failed"
+    for wrong in ({"seconds": float("nan")}, {}):
+        assert ask(rank, "begin", **wrong)["error"] == "failed"

@@ -61,23 +61,25 @@ def test_any_other_error_is_said(tmp_path: Path) -> None:
         UnnamedFile(tmp_path / "none")
 
 
-def test_a_killed_program_leaves_nothing_where_names_are_needed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tmpfile", [os.O_TMPFILE, 0])
+def test_a_killed_program_leaves_nothing(tmp_path: Path, tmpfile: int) -> None:
+    """Also where `open` knows no file without a name."""
     program = """
 import errno, os, sys, time
 from pathlib import Path
 really = os.open
-def refuses(path, flags, *more, **named):
-    if flags & os.O_TMPFILE == os.O_TMPFILE:
+def opens(path, flags, *more, **named):
+    if flags & os.O_TMPFILE == os.O_TMPFILE != int(sys.argv[2]):
         raise OSError(errno.EOPNOTSUPP, "not supported", str(path))
     return really(path, flags, *more, **named)
-os.open = refuses
+os.open = opens
 from frtop_tui.features.profile.unnamed_file import UnnamedFile
 file = UnnamedFile(Path(sys.argv[1]))
 file.write(bytes(1 << 20))
 print("has some", flush=True)
 time.sleep(60)
 """
-    command = [sys.executable, "-c", program, str(tmp_path)]
+    command = [sys.executable, "-c", program, str(tmp_path), str(tmpfile)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as one:
         assert one.stdout is not None
         assert one.stdout.readline() == b"has some\n"

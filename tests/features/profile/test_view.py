@@ -116,21 +116,6 @@ async def test_of_a_withdrawn_order_no_rank_is_said_to_go_on() -> None:
         assert "waiting" not in app.text()
 
 
-async def test_a_small_terminal_has_room_for_the_question_with_all_options() -> None:
-    async with driven(scenes.hung(), size=(80, 24)) as app:
-        await app.press("P", "s", "c", "m", "x")
-        await app.sees("torch.profiler runs inside", "[x] execution trace", "esc leaves")
-        await app.sees("-profile.json.gz", "esc back  ? help  q quit  enter order")
-
-
-async def test_leaving_orders_nothing() -> None:
-    async with driven(scenes.hung(), size=(120, 40)) as app:
-        await app.press("2", "P")
-        await app.sees("?")
-        await app.press("u", "escape")
-        assert app.source.orders["profile"] == []
-
-
 async def test_a_capture_cannot_be_profiled() -> None:
     recorded = replace(scenes.hung(), recorded=Recorded("capture", "x.cap", scenes.WALL))
     async with driven(recorded, size=(120, 40)) as app:
@@ -139,27 +124,22 @@ async def test_a_capture_cannot_be_profiled() -> None:
         assert app.source.orders["profile"] == []
 
 
-async def test_of_a_rank_that_hangs_it_says_that_no_step_will_come() -> None:
+async def test_of_a_rank_that_hangs_it_says_that_no_step_will_come_and_leaving_orders_nothing() -> (
+    None
+):
     async with driven(scenes.hung(), size=(80, 24)) as app:
         await app.press("P")
         await app.sees("Rank 37 stands still, for 4m12s", "at the next step", "in 60 s the order")
         await app.press("u")
         await app.sees("at the next step or op")
-        await app.press("escape")
+        await app.press("s", "c", "m", "x")
+        await app.sees("torch.profiler runs inside", "[x] execution trace", "esc leaves")
+        await app.sees("-profile.json.gz", "esc back  ? help  q quit  enter order")
+        await app.press("question_mark")
+        await app.sees("more steps, or seconds", "with an execution trace", "on every screen")
+        await app.press("escape", "escape")
         app.app.marked.update((0, 1))
         await app.press("P")
         await app.sees("Ranks 0-1 stand still, for up to 4m1")
+        await app.press("escape")
         assert app.source.orders["profile"] == []
-
-
-async def test_of_ranks_that_get_on_it_says_no_such_thing() -> None:
-    async with driven(scenes.healthy(), size=(80, 24)) as app:
-        await app.press("P")
-        await app.sees("profile rank 0?")
-        assert "still, for" not in app.text()
-
-
-async def test_the_first_page_of_help_in_a_small_terminal_has_the_keys_of_the_screen() -> None:
-    async with driven(scenes.hung(), size=(80, 24)) as app:
-        await app.press("P", "question_mark")
-        await app.sees("more steps, or seconds", "with an execution trace", "on every screen")

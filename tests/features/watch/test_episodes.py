@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.watch.episodes import Decision, Episodes, Report
+from frtop_tui.features.watch.episodes import Decision, Episodes, Report, Stage
 from screens import scenes
 
 SECOND = 1_000_000_000
@@ -90,20 +90,15 @@ def test_a_verdict_that_wavers_is_captured_early_once() -> None:
     assert whats(episodes.judge(at(other, 1))) == ["suspect"]
 
 
-def test_what_was_delivered_is_not_reported_by_a_successor() -> None:
+@pytest.mark.parametrize(
+    ("stage", "said"), [("confirmed", ["resumed"]), ("captured", ["resumed"]), ("delivered", [])]
+)
+def test_what_was_not_delivered_is_taken_up_by_a_successor(stage: Stage, said: list[str]) -> None:
     first = new()
     (decision,) = first.judge(at(scenes.hung(), 0))
-    first.reach(decision.cause, "delivered", "/tmp/x.cap")
-    assert new(first.reports).judge(at(scenes.hung(), 60)) == []
-
-
-@pytest.mark.parametrize("stage", ["confirmed", "captured"])
-def test_what_was_not_delivered_is_taken_up_by_a_successor(stage: str) -> None:
-    first = new()
-    (decision,) = first.judge(at(scenes.hung(), 0))
-    first.reports[decision.cause].stage = stage  # type: ignore[assignment]
+    first.reach(decision.cause, stage)
     second = new(first.reports)
-    assert whats(second.judge(at(scenes.hung(), 60))) == ["resumed"]
+    assert whats(second.judge(at(scenes.hung(), 60))) == said
     assert second.judge(at(scenes.hung(), 61)) == []
 
 

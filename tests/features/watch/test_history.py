@@ -18,7 +18,7 @@ from frtop_tui.cli import main
 from frtop_tui.features.watch import history as history_module
 from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
 from frtop_tui.features.watch.job_file import run_name
-from frtop_tui.features.watch.offenders import Offender, culprits_now, offenders, said_before
+from frtop_tui.features.watch.offenders import culprits_now, offenders, said_before
 from frtop_tui.job.naming import job_key
 from screens import scenes
 
@@ -110,6 +110,8 @@ def test_a_host_that_was_the_culprit_in_three_runs_is_to_be_drained() -> None:
     assert (second.host, second.times, second.advice) == ("node5", 1, "")
     (own,) = offenders(culprit("node4", run) for run in "abc")
     assert own.advice == "only one program, and its own code: look at that first"
+    (odd,) = offenders(culprit("a b; $(x) 'q", run, job=run) for run in "abc")
+    assert f"nodename={odd.host}" in shlex.split(odd.advice)
 
 
 def test_a_verdict_says_what_was_before_but_not_this_run() -> None:
@@ -145,9 +147,3 @@ def test_frtop_history_lists_and_forgets(
     assert json.loads(capsys.readouterr().out)["hosts"] == []
     assert main(["history", "--state", str(tmp_path), "--forget"]) == 0
     assert history.since(0) == ()
-
-
-def test_in_the_command_that_drains_a_host_its_name_is_one_word() -> None:
-    odd = "a b; $(touch x) 'q"
-    one = Offender(odd, "", 3, 0.0, ("a",), (), (), ("hardware",))
-    assert f"nodename={odd}" in shlex.split(one.advice)

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from e2e.conftest import Launch, family, frtop
-from e2e.test_unprepared import Launcher
+from e2e.conftest import Launch, frtop
+from features.warm_job import told_to_hang
 from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
 from waiting import wait_for
 
@@ -64,75 +64,56 @@ def watch(tmp_path: Path, home: Path) -> Iterator[Callable[..., Watch]]:
         one.kill()
 
 
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    one = Launcher(tmp_path)
-    yield one
-    one.close()
-
-
 def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_demand(
-    home: Path, launcher: Launcher, watch: Callable[..., Watch], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.delenv("FRTOP_AGENT_WITH")
-    monkeypatch.delenv("FRTOP_UNPREPARED")
-    monkeypatch.setenv("FRTOP_AGENT_LINGER", "0")
-    job = launcher.start("sleeps")
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = tmp_path / "told"
-    options = ("--job", address_of(job.pids[0]), "--exec", f"cp /dev/stdin {told}", "--kill")
-    first = watch(*options)
-    wait_for(lambda: first.events("suspect") or first.events("confirmed"), "a verdict", 60)
-    # It says the line first: one killed in between says it twice rather than never.
-    wait_for(lambda: list((tmp_path / "state").glob("job-*.json")), "its successor can know")
-    first.kill()
-    says_what_was_before(options[1], tmp_path, monkeypatch)
+    with told_to_hang(tmp_path) as ranks, ExitStack() as stack:
 
-    second = watch(*options)
-    killed = second.wait("killed")
-    assert killed["ok"], killed
-    assert set(killed["what"]) == set(job.pids)
-    assert second.events("command")[0]["ok"]
-    assert job.process.wait(30) != 0
-    (confirmed,) = first.events("confirmed") + second.events("confirmed")
+        def watch() -> Watch:
+            one = Watch(tmp_path, "--exec", f"cp /dev/stdin {told}", "--kill")
+            stack.callback(one.kill)
+            return one
+
+        (tmp_path / "hang").touch()
+        first = watch()
+        wait_for(lambda: first.events("suspect") or first.events("confirmed"), "a verdict")
+        # It says the line first: one killed in between says it twice rather than never.
+        wait_for(lambda: list((tmp_path / "state").glob("job-*.json")), "its successor can know")
+        first.kill()
+        second = watch()
+        killed = second.wait("killed")
+        assert killed["ok"], killed
+        assert set(killed["what"]) == {rank.pid for rank in ranks}
+        assert second.events("command")[0]["ok"]
+        assert all(rank.wait(30) != 0 for rank in ranks)
+        second.stop()
+    events = first.events() + second.events()
+    (confirmed,) = (one for one in events if one["event"] == "confirmed")
     assert confirmed["verdict"]["culprits"] == [1]
-    assert confirmed["culprits"][0]["pid"] == job.pids[1]
+    assert confirmed["culprits"][0]["pid"] == ranks[1].pid
     # On a full host a host that does not report may be suspected first.
-    suspected = [one["cause"] for one in first.events("suspect") + second.events("suspect")]
+    suspected = [one["cause"] for one in events if one["event"] == "suspect"]
     assert len(suspected) == len(set(suspected))
-    assert Path(json.loads(told.read_text())["capture"]).stat().st_size > 1000
-    assert confirmed["verdict"]["op"]["number"] == 31
-    second.stop()
-    # Its agent, which nobody has prepared, leaves with the last that asked, and leaves nothing.
-    wait_for(lambda: not family(home), "agent and children leave")
-    assert not [*home.glob("agent-*.json"), *home.glob("*.ring")]
+    written = json.loads(told.read_text())["capture"]
+    assert Path(written).stat().st_size > 1000
     (row,) = CulpritHistory(tmp_path / "state" / FILE).since(0)
-    assert (row.rank, row.cause) == (1, "sleeping")
+    assert row.rank == 1
+    diagnose_says_what_was_before(written, row, tmp_path, monkeypatch)
 
 
-def says_what_was_before(job: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def diagnose_says_what_was_before(
+    written: str, row: Culprit, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`frtop diagnose` knows the host from runs before this one."""
-    host = json.loads(frtop("jobs", "--json").stdout)["hosts"][0]["name"]
     (folder / "home" / "frtop").mkdir(parents=True)
     CulpritHistory(folder / "home" / "frtop" / FILE).add([
-        Culprit(time.time() - 86400, run, "old.py", host, 5, "5", "", "stuck", "device", "device")
-        for run in "abc"
+        row._replace(run=run, gpu="5", cause="device", layer="device") for run in "abc"
     ])  # fmt: skip
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "home"))
-    before = f"{host} gpu5 was the culprit 3 times in 14 days before this run"
-    # On a full host it may take a second look until the verdict names a culprit.
-    wait_for(
-        lambda: [before] == json.loads(frtop("diagnose", "--job", job, "--json").stdout)["before"],
-        "the verdict", 60,
-    )  # fmt: skip
-    assert f"note  {before}: `frtop history`" in frtop("diagnose", "--job", job).stdout
-    monkeypatch.delenv("XDG_STATE_HOME")
-
-
-def address_of(pid: int) -> str:
-    """The job by its address: others of this user may run on this host, and one is ended here."""
-    variables = psutil.Process(pid).environ()
-    return f"{variables['MASTER_ADDR']}:{variables['MASTER_PORT']}"
+    before = f"{row.host} gpu5 was the culprit 3 times in 14 days before this run"
+    assert [before] == json.loads(frtop("diagnose", "--json", written).stdout)["before"]
+    assert f"note  {before}: `frtop history`" in frtop("diagnose", written).stdout
 
 
 @pytest.mark.long
