@@ -1,11 +1,9 @@
 """Trains until a file `end` is in the folder on the command line. Truth: healthy.
 
 With `alone` as the second argument ranks issue no ops after the first, so that nobody waits for one
-in a fault: rank N holds the GIL for as many seconds as the file `gil-N` says, once, and the file
-`profiled-N` is there while torch's profiler records.
+that is stopped, and the file `profiled-N` is there while torch's profiler records in rank N.
 """
 
-import ctypes
 import sys
 import time
 from pathlib import Path
@@ -21,7 +19,7 @@ def main() -> None:
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    gil, profiled = folder / f"gil-{rank}", folder / f"profiled-{rank}"
+    profiled = folder / f"profiled-{rank}"
     ended = torch.zeros(1)
     dist.all_reduce(ended)
     while not ended.item():
@@ -33,10 +31,6 @@ def main() -> None:
         optimizer.step()
         if alone and torch.autograd._profiler_enabled() != profiled.exists():
             profiled.unlink() if profiled.exists() else profiled.touch()
-        if gil.exists():
-            seconds = int(gil.read_text())
-            gil.unlink()
-            ctypes.PyDLL(None).sleep(seconds)
         ended.fill_(float((folder / "end").exists()))
         if not alone:
             dist.broadcast(ended, 0)

@@ -71,13 +71,6 @@ def test_a_key_that_others_can_read_is_closed_by_what_is_printed(
     assert key(read_service()).mark == "ok"
 
 
-def test_a_process_and_a_job_that_is_yet_to_start_exclude_each_other(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["doctor", "--pid", "1", "--python", "python3"]) == 2
-    assert "next: leave out one" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["FRTOP_AGENT", "FRTOP_UNPREPARED"])
 def test_what_somebody_has_switched_off_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "0")

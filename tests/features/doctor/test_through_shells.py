@@ -91,8 +91,7 @@ def test_hosts_with_the_same_answer_are_together_and_others_apart(
     found = tiers(document, "ann")  # who is another user
     assert document["hosts"]["ann"]["host"]["rights"]["uid"] == USER
     assert found["processes"]["mark"] == "closed"
-    line = found["processes"]["obstacles"][0]["changes"][0]["line"]
-    assert line == "sudo -n -u '#0' sh    # as the end of the command of --via"
+    assert found["processes"]["obstacles"][0]["changes"][0]["line"] == "sudo -u '#0' frtop"
 
 
 def left(folder: Path) -> list[int]:
@@ -143,6 +142,7 @@ def test_nothing_is_left_there_however_frtop_ends(
         (("--ssh", "node0", "--pid", "1"), "--pid names a process of this host"),
         (("--through", "node0"), "--through is for hosts of --ssh"),
         (("--ssh", "node0", "doctor"), "'doctor' is listed among the hosts"),
+        (("--pid", "1", "--python", "python3"), "next: leave out one"),
     ],
 )
 def test_what_cannot_be_meant_is_said(

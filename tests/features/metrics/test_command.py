@@ -156,16 +156,6 @@ def test_counters_only_grow_when_ranks_go_and_come_again() -> None:
     assert seen == [190, 200, 300]
 
 
-def test_a_program_that_makes_groups_all_day_costs_no_memory() -> None:
-    frame = hung()
-    counts = JobCounts.begin(frame)
-    for n in range(1, 2000):
-        progress = {n: wire.GroupProgress(n, 3, 0, 1)}
-        counts.update(replace(frame, ranks={0: replace(frame.ranks[0], group_progress=progress)}))
-    assert sum(counts.ops.values()) == 3 * 1999
-    assert sum(map(len, counts._progress.values())) < 300
-
-
 def test_another_job_begins_anew_and_says_since_when() -> None:
     frame = replace(with_ops(hung(), 100), up_s=60.0)
     assert frame.job is not None
@@ -255,7 +245,7 @@ def scraped(port: int) -> bool:
 
 def test_who_keeps_connections_open_shuts_nobody_out(port: int) -> None:
     with ExitStack() as stack:
-        for _ in range(4 * MOST_CLIENTS):
+        for _ in range(MOST_CLIENTS + 2):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             client.sendall(b"GET /metrics HTTP/1.1\r\n")
         assert scraped(port)

@@ -83,6 +83,22 @@ def newest(rank: InteractiveRank, count: int) -> list[wire.Issuer | None]:
     return [issuer for _, issuer in issuers(rank.ring)[-count:]]
 
 
+def test_a_part_is_never_taken_for_the_whole(ranks: Ranks) -> None:
+    """The wrapper comes while the whole runs: what it calls then is left out.
+
+    It comes first: a wrapper stays.
+    """
+    for rank in ranks:
+        rank.start("saved['hold'] = True; train(1); saved.clear(); train(1)")
+    wait_for(lambda: all("inside" in notes(rank) for rank in ranks), "the forward")
+    switch(ranks, on=True)
+    for rank in ranks:
+        rank.expect("done")
+    first, second = newest(ranks[0], 6)[:3], newest(ranks[0], 6)[3:]
+    assert first[:2] == [None, None]
+    assert second == STEP
+
+
 def test_ops_are_named_once_it_is_on_and_no_more_once_it_is_off(ranks: Ranks) -> None:
     run(ranks, "train(1)")
     assert newest(ranks[0], 3) == [None] * 3
@@ -93,19 +109,6 @@ def test_ops_are_named_once_it_is_on_and_no_more_once_it_is_off(ranks: Ranks) ->
         switch(ranks, on=False)
         run(ranks, "train(1)")
         assert newest(ranks[0], 3) == [None] * 3
-
-
-def test_a_part_is_never_taken_for_the_whole(ranks: Ranks) -> None:
-    """The wrapper comes while the whole runs: what it calls then is left out."""
-    for rank in ranks:
-        rank.start("saved['hold'] = True; train(1); saved.clear(); train(1)")
-    wait_for(lambda: all("inside" in notes(rank) for rank in ranks), "the forward")
-    switch(ranks, on=True)
-    for rank in ranks:
-        rank.expect("done")
-    first, second = newest(ranks[0], 6)[:3], newest(ranks[0], 6)[3:]
-    assert first[:2] == [None, None]
-    assert second == STEP
 
 
 def test_a_label_of_fsdp_that_ended_unseen_names_no_later_op(ranks: Ranks) -> None:

@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from features.profile.test_merged import merged, torch_trace, unnamed
+from features.profile.test_merged import merged, torch_trace, unnamed, write
 from files.perfetto import LOST, ask_perfetto
 from files.trace_events import problems
 from frtop_tui.cli import main
 from frtop_tui.features.profile.allocations import MOST_DEVICES, Allocations
-from frtop_tui.features.profile.merged import write_profiles
 from frtop_tui.features.profile.model import RankAllocations
 from frtop_tui.features.profile.reader import read_allocations
 from frtop_tui.features.profile.torch_lanes import RankTrace
@@ -114,12 +113,8 @@ def test_a_profile_is_read_later(tmp_path: Path, capsys: pytest.CaptureFixture[s
     frame = hung()
     plain, traced = torch_trace(tmp_path, frame, 0), torch_trace(tmp_path, frame, 1)
     traced = with_blocks(tmp_path, traced, block(4, 3 * M, 3 * M, 4 * M, kind=1))
-    without, _, _ = write_profiles(
-        tmp_path / "without.json.gz", [plain], frame, {}, (), separate=False
-    )
-    path, _, contents = write_profiles(
-        tmp_path / "out.json.gz", [plain, traced], frame, {}, (), separate=False
-    )
+    without, _, _ = write(tmp_path / "without.json.gz", [plain], frame)
+    path, _, contents = write(tmp_path / "out.json.gz", [plain, traced], frame)
     assert read_allocations(path) == contents.allocations
     assert (read_allocations(path, [0]), read_allocations(without)) == ([], [])
     assert main(["statistics", "--by", "memory", str(path)]) == 0
@@ -146,9 +141,7 @@ def test_perfetto_shows_a_lane_for_each_device(tmp_path: Path) -> None:
     frame = hung()
     blocks = (block(4, 3 * M, 3 * M), block(5, M, -2 * M), block(6, 8 * M, 4 * M, 20 * M, kind=1))
     traces = [with_blocks(tmp_path, torch_trace(tmp_path, frame, 0), *blocks)]
-    path, _, contents = write_profiles(
-        tmp_path / "out.json.gz", traces, frame, {}, (), separate=False
-    )
+    path, _, contents = write(tmp_path / "out.json.gz", traces, frame)
     assert contents.allocations == [
         RankAllocations(0, "CPU", 0, M, 3 * M),
         RankAllocations(0, "cuda:0", 4 * M, 8 * M, 8 * M, 20 * M),

