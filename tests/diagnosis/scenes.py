@@ -437,11 +437,17 @@ class Scene:
         return judgement
 
     def settle(self, seconds: float = 4.0) -> Frame:
-        """Some seconds in which nothing new happens, as a live screen would see them."""
+        """Some seconds in which nothing new happens, as a live screen would see them.
+
+        The first ten and the last two as on a screen; in between a frame every two seconds will do.
+        """
         judgement = self.judge()
-        for _ in range(int(seconds / 0.5)):
-            self.pass_time(0.5)
+        left_s = seconds
+        while left_s >= 0.5:
+            step_s = 2.0 if 4.0 <= left_s <= seconds - 10.0 else 0.5
+            self.pass_time(step_s)
             judgement = self.judge()
+            left_s -= step_s
         return judgement.frame
 
 

@@ -23,7 +23,7 @@ from diagnosis.absences import (
     stopped,
     stuck_worker,
 )
-from diagnosis.scenes import BACKWARD, Scene, frame, only, told
+from diagnosis.scenes import Scene, frame, only, told
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import OpName
@@ -136,11 +136,6 @@ def test_after_a_refusal_without_help_the_next_step_is_proc() -> None:
     assert stacks_step(view) == "grep -H . /proc/1002/status /proc/1002/wchan"
 
 
-def test_evidence_leaves_out_empty_fields() -> None:
-    scene = absent(lambda scene: scene.kernel(2, "S", "poll", " "))
-    assert "pid 1002 state S, syscall poll" in only(scene.settle()).evidence
-
-
 def test_without_snapshots_an_absence_stays_a_suspicion() -> None:
     scene = absent(sleeps)
     scene.look = lambda judgement: None  # type: ignore[method-assign]
@@ -151,19 +146,6 @@ def test_a_stopped_rank_is_confirmed_without_snapshots() -> None:
     scene = absent(stopped)
     scene.look = lambda judgement: None  # type: ignore[method-assign]
     assert told(scene.settle(3), "confidence", "progress") == ("confirmed", "none")
-
-
-def test_independent_causes_are_separate_verdicts() -> None:
-    scene = Scene(8)
-    scene.waits([0, 1, 2, 3, 4, 5], "all_reduce", for_s=10)
-    scene.sleeps(6)
-    scene.kernel(7, "T")
-    scene.silent(7, 10)
-    found = scene.settle()
-    assert {(v.culprits, v.why.cause) for v in found.verdicts} == {
-        ((6,), "sleeping"),
-        ((7,), "stopped"),
-    }
 
 
 def test_a_moving_rank_is_not_blamed_beside_one_without_progress() -> None:
@@ -178,34 +160,6 @@ def test_a_moving_rank_is_not_blamed_beside_one_without_progress() -> None:
     verdict = only(found)
     assert verdict.culprits == (6,)
     assert "rank 7 also absent, but making progress" in verdict.evidence
-
-
-def test_a_rank_late_in_the_backward_pass_computes() -> None:
-    scene = absent(lambda scene: scene.at(2, *BACKWARD, active=True))
-    assert only(scene.settle()).why.cause == "computing"
-
-
-def test_the_verdict_ends_when_the_rank_enters() -> None:
-    scene = absent(sleeps)
-    assert scene.settle().verdicts
-    for actor in scene.actors.values():
-        actor.pending.clear()
-    scene.does([2], "all_reduce", ago=0.1)
-    found = scene.settle(1)
-    assert not found.verdicts
-    assert found.health == "healthy"
-    assert {view.state for view in found.ranks.values()} == {"moving"}
-
-
-def test_a_later_absence_is_confirmed_anew() -> None:
-    scene = absent(sleeps)
-    scene.settle()
-    for actor in scene.actors.values():
-        actor.pending.clear()
-    scene.does([2], "all_reduce", ago=0.1)
-    scene.settle(6)
-    scene.waits([0, 1, 3], "all_reduce", for_s=4)
-    assert only(scene.judge().frame).confidence == "suspect"
 
 
 def test_numbers_that_cannot_be_compared_are_left_out() -> None:

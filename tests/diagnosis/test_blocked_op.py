@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, Scene, frame, only, three_wait, told
+from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, Scene, frame, only, told
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.blocked_op import wait_of
@@ -19,15 +19,6 @@ def test_a_pending_op_alone_blocks_nobody() -> None:
     found = scene.settle()
     assert found.ranks[0].state == "moving"
     assert found.ranks[0].blocked_on is None
-
-
-def test_a_synchronous_op_blocks_its_rank() -> None:
-    scene = Scene(2)
-    scene.waits([0], "all_reduce", for_s=50)
-    view = scene.settle().ranks[0]
-    assert view.state == "blocked"
-    assert view.blocked_on is not None
-    assert view.blocked_on.number == 8
 
 
 def test_a_thread_that_issued_a_later_op_is_not_blocked_in_the_earlier() -> None:
@@ -69,15 +60,6 @@ def test_without_stacks_a_sleeping_rank_counts_as_blocked() -> None:
     assert any("seen from outside only" in line for line in verdict.evidence)
 
 
-def test_a_rank_in_a_fetch_with_pending_ops_is_blamed() -> None:
-    scene = three_wait()
-    scene.group("1", [2, 3], "tp")
-    scene.waits([2], "all_gather", for_s=12, group="1", sync=False)
-    scene.fetches(2, worker=0, pid=77)
-    scene.worker(2, 77, "D", "read", "/data/shard-1")
-    assert told(scene.settle(), "culprits", "why.cause") == ((2,), "dataloader")
-
-
 def test_a_rank_at_a_lock_with_pending_ops_is_blamed() -> None:
     scene = Scene(4)
     scene.waits([2], "all_reduce", for_s=20, sync=False)
@@ -85,17 +67,6 @@ def test_a_rank_at_a_lock_with_pending_ops_is_blamed() -> None:
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
     scene.at(2, *LOCK)
     assert told(scene.settle(), "culprits", "why.cause") == ((2,), "lock")
-
-
-def test_ranks_of_a_silent_host_do_not_count_as_waiting() -> None:
-    scene = Scene(4, hosts=2)
-    scene.waits([2, 3], "all_reduce", for_s=0.6)
-    scene.hear()
-    scene.deafen(1)
-    scene.pass_time(20)
-    for rank in (0, 1):
-        scene.at(rank, frame("train.py:3"), active=True)
-    assert not scene.settle().verdicts
 
 
 def test_an_untracked_op_blocks_a_rank_whose_stack_waits_for_the_device() -> None:

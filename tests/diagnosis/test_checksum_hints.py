@@ -87,13 +87,6 @@ def test_who_differs_and_in_which_op_is_named_though_nothing_hangs() -> None:
     assert (frame.health, exit_status(frame), verdict.progress) == ("mismatch", 3, "active")
 
 
-def test_it_stays_found() -> None:
-    scene, _ = asked({0: ops(BLOCK), 2: ops(BLOCK, n12=MAX)})
-    frame = scene.settle(60)
-    assert frame.divergence_hints == ()
-    assert [verdict.kind for verdict in frame.verdicts] == ["mismatch"]
-
-
 def test_the_first_op_that_differs_counts() -> None:
     barrier = wire.Signature("barrier")
     _, frame = asked({0: ops(BLOCK), 2: ops(BLOCK, n11=barrier, n12=MAX)})

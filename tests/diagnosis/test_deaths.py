@@ -142,16 +142,6 @@ def test_an_exit_status_is_a_failure_even_when_nobody_needs_the_rank(
     assert (found.health, exit_status(found)) == ("dead", 3)
 
 
-def test_those_the_launcher_ended_are_victims() -> None:
-    scene = Scene(8)
-    scene.raises(5, "KeyError", "'weight'", ago=1.0)
-    for rank in (0, 1, 2, 3, 4, 6, 7):
-        scene.ends(rank, signal=15, ago=0.7)
-    verdict = only(scene.settle())
-    assert verdict.culprits == (5,)
-    assert fold(verdict.victims) == "0-4,6-7"
-
-
 @pytest.mark.parametrize("text", [RESET, CLOSED])
 def test_who_had_ended_before_the_launcher_ended_the_others_is_the_cause(text: str) -> None:
     scene = Scene(3)
@@ -296,19 +286,6 @@ def test_an_early_exit_while_others_wait(leave: Callable[[Scene], None]) -> None
     assert exit_status(found) == 3
 
 
-def test_an_early_exit_that_broke_the_others() -> None:
-    scene = Scene(4)
-    scene.ends(2, exit_code=0, clean=True, ago=1.2)
-    scene.does([0, 1, 3], "all_reduce", ago=1.3)
-    breaks(scene, [0, 1, 3])
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
-    assert any("Connection closed" in line for line in verdict.evidence)
-    assert "before all_reduce #8 of default_pg" in verdict.headline
-    assert verdict.op is not None
-    assert verdict.op.number == 8
-
-
 def test_most_have_left_and_one_goes_on_makes_two_parties() -> None:
     scene = Scene(4)
     for rank in (1, 2, 3):
@@ -317,19 +294,6 @@ def test_most_have_left_and_one_goes_on_makes_two_parties() -> None:
     verdict = only(scene.settle())
     assert verdict.culprits == ()
     assert verdict.parties == ((0,), (1, 2, 3))
-
-
-def test_connections_that_broke_with_no_death_seen_leave_it_undecided() -> None:
-    scene = Scene(4, hosts=2)
-    scene.hear()
-    scene.deafen(1)
-    scene.pass_time(4)
-    breaks(scene, [0, 1])
-    found = scene.settle()
-    verdict = only(found)
-    assert verdict.kind == "undecided"
-    assert verdict.culprits == ()
-    assert "2-3" in verdict.missing[0]
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,6 @@ def test_a_suspicion_that_pauses_begins_anew() -> None:
     assert only(scene.judge().frame).confidence == "suspect"
 
 
-def test_health_says_since_when() -> None:
-    scene = one_sleeps()
-    found = scene.settle()
-    assert (found.now_ns - found.since_ns) / 1e9 == pytest.approx(14, abs=0.1)
-
-
 def test_a_healthy_job_is_so_since_it_was_first_seen() -> None:
     scene = Scene(4)
     scene.does(range(4), "all_reduce")

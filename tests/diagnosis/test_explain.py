@@ -22,10 +22,6 @@ def explained(scene: Scene, seconds: float = 4.0) -> Trace:
     return trace
 
 
-def test_a_trace_is_made_only_on_request() -> None:
-    assert one_sleeps().settle().trace is None
-
-
 def test_blocked_ranks_are_listed_with_the_sign_that_shows_it() -> None:
     (blocked,) = explained(one_sleeps()).blocked
     assert (blocked.ranks, blocked.op) == ("0-1,3", "all_reduce #8 of default_pg")

@@ -110,20 +110,17 @@ def test_beside_a_stuck_op_the_gpus_that_spin_are_one_line() -> None:
     ]
 
 
-def test_a_single_gpu_is_named() -> None:
-    scene = stuck()
-    uses(scene, [3])
-    assert lines(only(scene.settle()).evidence) == [
-        f"GPU 3 of rank 3 is 100 % busy at 96 of 700 W: {SPINS}"
-    ]
-
-
-def test_ranks_that_share_a_gpu_share_its_figure() -> None:
+@pytest.mark.parametrize(("ranks", "more", "says"), [
+    ([3], {}, "GPU 3 of rank 3 is"),
+    (range(4), {"uuid": "GPU-7d", "index": 0, "processes": 4}, "GPU 0 of ranks 0-3 is"),
+])  # fmt: skip
+def test_a_single_gpu_is_named(ranks: Iterable[int], more: dict[str, Any], says: str) -> None:
     scene = Scene(4)
     scene.waits(range(4), "all_reduce", for_s=10)
-    uses(scene, range(4), uuid="GPU-7d", index=0, processes=4)
+    uses(scene, ranks, **more)
     (line,) = lines(only(scene.settle()).evidence)
-    assert line.startswith(f"GPU 0 of ranks 0-3 is 100 % busy at 96 of 700 W: {SPINS} (shared by 4")
+    assert line.startswith(f"{says} 100 % busy at 96 of 700 W: {SPINS}")
+    assert ("(shared by 4" in line) == bool(more)
 
 
 def test_those_who_wait_for_a_late_rank_spin_and_it_is_still_the_late_one() -> None:

@@ -22,10 +22,6 @@ def assert_waiting(found: Frame) -> None:
     assert exit_status(found) == 4
 
 
-def test_everybody_moves() -> None:
-    assert_quiet(Scene(8, hosts=2).settle())
-
-
 @pytest.mark.parametrize("waited", [0.01, 0.5, 2.0, 2.9])
 def test_a_wait_shorter_than_three_seconds(waited: float) -> None:
     scene = Scene(4)
@@ -68,13 +64,6 @@ def test_the_patience_is_at_most_a_third_of_the_timeout() -> None:
     assert scene.judge().frame.verdicts
 
 
-def test_one_rank_twenty_times_slower_on_one_step() -> None:
-    scene = Scene(8)
-    scene.waits([0, 1, 2, 3, 4, 5, 6], "all_reduce", for_s=2.0, usual_s=0.1)
-    scene.at(7, frame("train.py:30"), active=True)
-    assert_quiet(scene.settle(0))
-
-
 def test_slow_but_moving() -> None:
     scene = Scene(4)
     for _ in range(12):
@@ -85,16 +74,6 @@ def test_slow_but_moving() -> None:
         scene.does([2], "all_reduce", ago=0.1, usual_s=2.4)
         scene.pass_time(2.6)
         assert_quiet(scene.judge().frame)
-
-
-def test_asynchronous_ops_far_ahead() -> None:
-    scene = Scene(4)
-    for _ in range(30):
-        scene.waits([0], "all_reduce", for_s=20, sync=False)
-    for rank in range(4):
-        scene.at(rank, frame("train.py:30"), active=True)
-        scene.kernel(rank, "R")
-    assert_quiet(scene.settle())
 
 
 def test_a_pending_op_while_the_next_batch_is_fetched() -> None:
@@ -190,14 +169,6 @@ def test_a_silent_rank_that_nobody_waits_for_is_shown_but_not_judged() -> None:
     found = scene.settle()
     assert found.ranks[1].state == "silent"
     assert_quiet(found)
-
-
-def test_uneven_first_step() -> None:
-    scene = Scene(4, begun=0)
-    scene.waits([0, 1], "all_reduce", for_s=20, usual_count=0)
-    for rank in (2, 3):
-        scene.at(rank, frame("/x/torch/_inductor/codecache.py:88", "compile"), active=True)
-    assert_waiting(scene.settle(0))
 
 
 def test_waits_of_a_side_thread_do_not_block_its_rank() -> None:

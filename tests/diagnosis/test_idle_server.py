@@ -77,37 +77,33 @@ class Engine(Scene):
 
 
 @pytest.mark.parametrize(
-    ("main", "others", "cause"),
+    ("main", "others", "cause", "awake"),
     [
-        (LOCK, (SERVER,), "idle"),
-        (LOCK, (LOOP, LOCK), "idle"),
-        (SIMPLE, (SERVER,), "idle"),
-        (LOCK, (), "lock"),
-        (LOCK, (PREFETCH,), "lock"),
-        (LOCK, (SERVER, PREFETCH), "lock"),  # a trainer that serves metrics
-        (LOCK[:1], (SERVER,), "lock"),  # a lock that is no queue's
+        (LOCK, (SERVER,), "idle", False),
+        (LOCK, (SERVER,), "idle", True),  # it looks for clients at this moment
+        (LOCK, (LOOP, LOCK), "idle", False),
+        (SIMPLE, (SERVER,), "idle", False),
+        (LOCK, (), "lock", False),
+        (LOCK, (PREFETCH,), "lock", False),
+        (LOCK, (SERVER, PREFETCH), "lock", False),  # a trainer that serves metrics
+        (LOCK[:1], (SERVER,), "lock", False),  # a lock that is no queue's
     ],
 )
 def test_a_rank_at_a_queue_is_idle_if_a_thread_serves_and_none_works(
-    main: tuple[wire.TraceFrame, ...], others: tuple[tuple[wire.TraceFrame, ...], ...], cause: str
+    main: tuple[wire.TraceFrame, ...],
+    others: tuple[tuple[wire.TraceFrame, ...], ...],
+    cause: str,
+    *,
+    awake: bool,
 ) -> None:
     scene = Engine()
-    scene.others = others
+    scene.others, scene.awake = others, awake
     scene.waits([1, 2, 3], "broadcast", for_s=10)
     scene.at(0, *main)
     scene.kernel(0, syscall="futex", wchan="futex_do_wait")
     found = scene.settle()
     assert told(found, "culprits", "why.cause") == ((0,), cause)
     assert found.health == ("held up" if cause == "idle" else "hung")
-
-
-def test_a_server_that_looks_for_clients_at_this_moment_serves_as_well() -> None:
-    scene = Engine()
-    scene.others, scene.awake = (SERVER,), True
-    scene.waits([1, 2, 3], "broadcast", for_s=10)
-    scene.at(0, *LOCK)
-    scene.kernel(0, syscall="futex", wchan="futex_do_wait")
-    assert told(scene.settle(), "culprits", "why.cause") == ((0,), "idle")
 
 
 Play = Callable[[Scene], None]
@@ -122,7 +118,7 @@ def everywhere(play: Play) -> Scene:
     return scene
 
 
-@pytest.mark.parametrize("play", [asyncio_server, thread_server, listening_socket])
+@pytest.mark.parametrize("play", [asyncio_server, listening_socket])
 def test_who_was_never_seen_to_serve_may_be_stuck(play: Play) -> None:
     scene = everywhere(play)
     assert scene.settle(10).health == "waiting"
@@ -136,7 +132,7 @@ def test_who_was_never_seen_to_serve_may_be_stuck(play: Play) -> None:
     assert exit_status(found) == 4
 
 
-@pytest.mark.parametrize("play", [asyncio_server, thread_server, listening_socket])
+@pytest.mark.parametrize("play", [asyncio_server, thread_server])
 def test_a_server_that_waits_where_it_did_before_is_idle(play: Play) -> None:
     scene = everywhere(play)
     scene.settle(8)

@@ -274,9 +274,23 @@ changes = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=100)
-@given(st.lists(st.lists(changes, min_size=1, max_size=4), min_size=2, max_size=8), st.data())
+all_rounds = st.lists(st.lists(changes, min_size=1, max_size=4), min_size=2, max_size=8)
+
+
+@settings(deadline=None, max_examples=30)
+@given(all_rounds, st.data())
 def test_what_was_kept_makes_no_difference(rounds: list[list[Change]], data: st.DataObject) -> None:
+    plays(rounds, data)
+
+
+@pytest.mark.long
+@settings(deadline=None, max_examples=1000)
+@given(all_rounds, st.data())
+def test_nor_in_a_thousand_plays(rounds: list[list[Change]], data: st.DataObject) -> None:
+    plays(rounds, data)
+
+
+def plays(rounds: list[list[Change]], data: st.DataObject) -> None:
     play = Play()
     play.judge()
     for update in rounds:

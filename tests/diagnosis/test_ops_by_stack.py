@@ -161,13 +161,6 @@ def test_a_collective_is_not_in_progress_by_one_stack() -> None:
     assert with_op(scene.rank(0)).pending == ()
 
 
-def test_receives_from_each_other_are_a_deadlock() -> None:
-    scene = Unprepared(2)
-    receives(scene, 0, 1)
-    receives(scene, 1, 0)
-    assert only(scene.settle(8)).kind == "deadlock"
-
-
 def test_a_rank_that_moves_between_two_looks_is_inside_of_nothing() -> None:
     scene = Unprepared(2)
     receives(scene, 1, 0)
@@ -255,14 +248,6 @@ def test_numbers_that_nobody_saw_move_prove_nothing() -> None:
     assert scene.settle(1).health == "undecided"
     scene.does([0, 1], "all_reduce", ago=0.1)
     assert scene.settle(1).health == "healthy"
-
-
-def test_a_job_whose_ranks_are_in_no_group_yet_is_starting() -> None:
-    scene = Unprepared(2, begun=0)
-    for rank, actor in scene.actors.items():
-        actor.groups.clear()
-        scene.at(rank, frame("train.py:1", source="import torch"), active=True)
-    assert scene.settle(1).health == "starting"
 
 
 @pytest.mark.parametrize("readable", [True, False])
@@ -393,16 +378,6 @@ def test_sizes_of_ops_in_progress_must_agree() -> None:
     verdict = only(scene.settle(6))
     assert (verdict.kind, verdict.confidence, verdict.culprits) == ("mismatch", "confirmed", (1,))
     assert "1025" in verdict.headline + verdict.why.text
-
-
-def test_reshaped_tensors_and_those_that_are_not_known_are_no_mismatch() -> None:
-    scene = Unprepared(3)
-    for rank, shape in enumerate(((6, 4), (24,), None)):
-        specs = None if shape is None else (wire.TensorSpec("float32", shape),)
-        scene.waits(
-            [rank], "all_reduce", for_s=40, sync=False, reduce=None, inputs=None, outputs=specs
-        )
-    assert all(verdict.kind != "mismatch" for verdict in scene.settle(6).verdicts)
 
 
 def test_what_all_have_entered_is_undecided_as_sizes_are_not_seen() -> None:

@@ -20,10 +20,11 @@ PAST_STORE = (
 
 
 def meeting(address: str, port: int, *stack: wire.TraceFrame, hosts: int = 1) -> Scene:
+    kind = "init_rpc" if stack[-1].function == "init_rpc" else "init_process_group"
     scene = Scene(2, begun=0, hosts=hosts, job=wire.Job(address, port, 2, "", 0, "", "train.py"))
     for actor in scene.actors.values():
         actor.groups.clear()
-    scene.in_pseudo([0, 1], "init_process_group", for_s=31)
+    scene.in_pseudo([0, 1], kind, for_s=31)
     for rank in (0, 1):
         scene.at(rank, *stack)
     return scene
@@ -101,12 +102,6 @@ def test_init_rpc_has_an_address_of_its_own() -> None:
     rpc = frame(
         "/venv/lib/python3.11/site-packages/torch/distributed/rpc/__init__.py:190", "init_rpc"
     )
-    scene = Scene(2, begun=0, job=wire.Job("node0", 29500, 2, "", 0, "", "train.py"))
-    for actor in scene.actors.values():
-        actor.groups.clear()
-    scene.in_pseudo([0, 1], "init_rpc", for_s=31)
-    for rank in (0, 1):
-        scene.at(rank, *CONNECTING[:2], rpc)
-    verdict = only(scene.settle())
+    verdict = only(meeting("node0", 29500, *CONNECTING[:2], rpc).settle())
     assert "init_method in the options of init_rpc" in verdict.next
     assert "29500" not in f"{verdict.headline} {verdict.why.text} {verdict.next}"

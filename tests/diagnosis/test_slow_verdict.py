@@ -297,12 +297,6 @@ def test_a_slow_link_names_the_host_at_its_end() -> None:
     assert "the link of rank 1" in verdict.headline
 
 
-def test_one_of_very_many_ranks() -> None:
-    job = data_parallel(512).run(64, late={300: 60.0})
-    verdict = only(SlowScene(job).judge().frame)
-    assert verdict.culprits == (300,)
-
-
 def test_of_very_many_ranks_not_all_statistics_are_searched() -> None:
     job = data_parallel(512).run(120, late={300: 60.0})
     scene = SlowScene(job)

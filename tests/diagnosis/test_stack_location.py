@@ -13,7 +13,6 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     locate,
     system_call,
 )
-from frtop_tui.job.stack_frames import user_frame
 
 LIB = "/usr/lib/python3.11"
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -160,29 +159,11 @@ def test_only_a_sleeper_in_a_futex_is_asleep_on_a_lock(
     assert is_asleep_on_lock(process) is asleep
 
 
-@pytest.mark.parametrize(
-    ("file", "own"),
-    [
-        ("/home/ml/train.py", True),
-        ("/home/torch/train.py", True),
-        ("train.py", True),
-        ("/opt/pytorch/torch/nn/modules/module.py", False),  # torch from source
-        ("/v/lib/python3.12/site-packages/torch/_tensor.py", False),
-        ("/v/lib/python3.12/queue.py", False),
-        ("/home/ml/frtop/probe/frtop_probe/recorder/fetches.py", False),
-        ("<frozen runpy>", False),
-    ],
-)
-def test_frames_of_torch_and_libraries_are_not_the_users(file: str, own: bool) -> None:
-    inner = wire.TraceFrame("f", file, 1)
-    outer = wire.TraceFrame("main", "/srv/job/main.py", 2)
-    assert user_frame((inner, outer)) == (inner if own else outer)
-
-
 @pytest.mark.parametrize("wrappers", [
     (),
     (frame(f"{RECORDER}/ops/waits.py:110", "_wrapper.<locals>.wait"),),
     (frame(f"{RECORDER}/ops/waits.py:146", "on_device"), frame(f"{RECORDER}/waits.py:93", "wait")),
+    (frame(f"{RECORDER}/ops/hook.py:250", "_kernel.<locals>.kernel"),),
 ])  # fmt: skip
 @pytest.mark.parametrize("frames", [
     COLLECTIVE,
@@ -199,22 +180,3 @@ def test_a_wait_is_the_same_with_and_without_our_wrapper(
     assert found is not None
     assert expected is not None
     assert (found.text, found.role) == (expected.text, expected.role)
-
-
-def test_a_call_is_the_same_with_and_without_our_kernel() -> None:
-    wrapped = stack(frame(f"{RECORDER}/ops/hook.py:250", "_kernel.<locals>.kernel"), *COLLECTIVE)
-    assert locate(wrapped, kernel()) == locate(stack(*COLLECTIVE), kernel())
-    found, expected = call_of(wrapped), call_of(stack(*COLLECTIVE))
-    assert found is not None
-    assert expected is not None
-    assert found.text == expected.text
-
-
-def test_the_start_of_rpc_is_not_taken_for_that_of_the_groups() -> None:
-    store = frame(f"{TORCH}/distributed/rendezvous.py:182", "_create_c10d_store")
-    rpc = frame(f"{TORCH}/distributed/rpc/__init__.py:190", "init_rpc")
-    for outer, kind in (((), "init_process_group"), ((rpc,), "init_rpc")):
-        stack = wire.ThreadStack(1, 1, "MainThread", False, False, (store, *outer, frame("a.py:9")))
-        call = call_of(stack)
-        assert call is not None
-        assert (call.kind, call.role) == (kind, "rendezvous")

@@ -11,7 +11,6 @@ from diagnosis.absences import reads_file, sleeps, waits_for_lock
 from diagnosis.scenes import MAIN, SECOND, Scene, frame, only
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.text.exit_status import exit_status
 
@@ -152,7 +151,7 @@ def test_who_may_wait_beside_a_transport_is_no_root(play: Play) -> None:
     assert "engine's own log" in verdict.next
 
 
-@pytest.mark.parametrize("play", OPEN)
+@pytest.mark.parametrize("play", OPEN[::3])
 def test_without_such_a_transport_it_is_named(play: Play) -> None:
     verdict = only(one_awaited(play, beside=False).settle(6))
     assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
@@ -207,23 +206,19 @@ def test_a_device_wait_is_not_for_a_pending_op_of_the_host() -> None:
     assert (verdict.culprits, verdict.op and verdict.op.kind) == ((3,), "all_reduce")
 
 
-def standing(play: Play, ranks: int = 4) -> Scene:
+def standing(play: Play, *, scene: Scene | None = None) -> Scene:
     """Nobody is in an op of c10d, and all are in waits beside a transport."""
-    scene = Scene(ranks)
-    for rank in range(ranks):
+    scene = scene or Scene(4)
+    for rank in scene.actors:
         play(scene, rank)
-    scene.beside(range(ranks), "pynccl")
+    scene.beside(scene.actors, "pynccl")
     return scene
 
 
-@pytest.mark.parametrize("play", [synchronizes, takes_item, spins_in_c, sleeps_in_c])
+@pytest.mark.parametrize("play", [synchronizes, sleeps_in_c])
 @pytest.mark.parametrize("prepared", [True, False])
 def test_a_job_that_stays_in_such_waits_is_not_healthy(play: Play, prepared: bool) -> None:
-    scene = Scene(4) if prepared else Unprepared(4)
-    for rank in range(4):
-        play(scene, rank)
-    scene.beside(range(4), "pynccl")
-    found = scene.settle(50)
+    found = standing(play, scene=Scene(4) if prepared else Unprepared(4)).settle(50)
     verdict = only(found)
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("undecided", (), "unobserved")
     assert verdict.headline.startswith("ranks 0-3 are in waits that frtop does not observe")
@@ -237,7 +232,7 @@ def test_it_takes_as_long_as_a_wait_of_unknown_length_may_take() -> None:
 
 
 def test_one_that_was_found_elsewhere_in_between_begins_anew() -> None:
-    scene = standing(synchronizes, 1)
+    scene = standing(synchronizes, scene=Scene(1))
     for step in range(100):
         (takes_item if step // 14 % 2 else synchronizes)(scene, 0)
         found = scene.judge().frame
@@ -400,13 +395,6 @@ def test_a_transport_that_is_gone_counts_no_longer() -> None:
     assert only(scene.settle(6)).kind == "undecided"
     scene.beside([2])
     assert only(scene.settle(6)).culprits == (2,)
-
-
-def test_a_new_engine_comes_to_the_same_judgement() -> None:
-    scene = one_awaited(synchronizes)
-    before = scene.settle(6)
-    fresh = Engine(scene.engine.memory).judge(scene.frame()).frame
-    assert [v.headline for v in fresh.verdicts] == [v.headline for v in before.verdicts]
 
 
 def test_without_any_stack_the_kernel_does_not_tell_either() -> None:

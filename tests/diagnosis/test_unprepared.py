@@ -64,6 +64,10 @@ def replays(scene: Scene, rank: int) -> None:
     scene.at(rank, frame("/usr/lib/python3.11/queue.py:171", "get"), frame("replay.py:9"))
 
 
+def fetches_something(scene: Scene, rank: int) -> None:
+    scene.fetches(rank, for_s=100)
+
+
 fetches = fetches_from("D", "read", "/data/shard-0412", children=False)
 fetches_from_stopped = fetches_from("T", "")
 streams = fetches_from("S", "recvfrom", "socket:[12]")
@@ -132,6 +136,7 @@ def test_all_are_kept_for_good(play: Play, cause: str, text: str) -> None:
     (fetches_from("S", "futex"), "dataloader"),
     (fetches_from("D", "fallocate"), "dataloader"),
     (has_many_streams, "dataloader"),
+    (fetches_something, "dataloader"),
     (replays, "dataloader"),
     (holds_gil, "gil"),
     (READS_CHANNEL, "file_io"),
@@ -168,11 +173,6 @@ def test_who_works_is_well() -> None:
     assert "none has been issued for 1m30s; ranks 0-3: MainThread runs at " in found.notes[0]
 
 
-def test_everybody_in_a_long_fetch_of_which_nothing_is_known() -> None:
-    found = everybody(lambda scene, rank: scene.fetches(rank, for_s=100)).settle(60)
-    assert (only(found).why.cause, found.health) == ("dataloader", "held up")
-
-
 def test_one_that_builds_is_whom_the_others_wait_for() -> None:
     scene = everybody(waits_for_build)
     builds(scene, 2)
@@ -198,17 +198,6 @@ def test_until_all_were_looked_at_it_is_open() -> None:
     found = everybody(reads_file).settle(3)
     assert found.verdicts == ()
     assert (found.health, exit_status(found)) == ("waiting", 4)
-
-
-def test_without_looks_nobody_is_named() -> None:
-    scene = everybody(reads_file)
-    for _ in range(40):
-        scene.hear()
-        found = scene.engine.judge(scene.frame()).frame
-        scene.pass_time(0.5)
-    verdict = only(found)
-    assert (verdict.kind, found.health) == ("undecided", "undecided")
-    assert verdict.missing == ("ranks 0-3: could not be looked at",)
 
 
 @pytest.mark.parametrize("play", [sleeps, waits_for_lock, streams])
@@ -263,9 +252,9 @@ def test_a_step_or_a_fetch_is_a_sign_of_life_as_well() -> None:
 
 
 def test_a_step_of_one_of_very_many_is_a_sign_of_life_as_well() -> None:
-    scene = everybody(reads_file, 130)
+    scene = everybody(reads_file, 66)
     for _ in range(40):
-        scene.actors[101].step_at = scene.now
+        scene.actors[51].step_at = scene.now
         found = scene.judge().frame
         scene.pass_time(0.5)
     assert found.verdicts == ()
@@ -293,11 +282,10 @@ def test_nobody_is_judged_while_somebody_is_not_seen() -> None:
     assert scene.settle(LONG).verdicts == ()
 
 
-@pytest.mark.parametrize("play", [waits_for_build, reads_file])
-def test_before_the_first_op_it_lasts_since_the_start(play: Play) -> None:
+def test_before_the_first_op_it_lasts_since_the_start() -> None:
     scene = Scene(4, begun=0)
     for rank in range(4):
-        play(scene, rank)
+        waits_for_build(scene, rank)
     found = scene.settle(LONG)
     assert (only(found).culprits, found.health) == ((0, 1, 2, 3), "hung")
     assert "none has been issued for 10m30s" in only(found).headline
@@ -332,15 +320,15 @@ def test_a_disagreement_found_before_does_not_hide_it() -> None:
 
 
 def test_of_very_many_some_from_everywhere_are_looked_at() -> None:
-    scene = everybody(reads_file, 130)
+    scene = everybody(reads_file, 66)
     verdict = only(scene.settle(LONG))
-    assert verdict.culprits == tuple(range(0, 130, 3))
+    assert verdict.culprits == tuple(range(0, 66, 2))
     assert all(scene.frame().ranks[rank].snapshot is not None for rank in verdict.culprits)
-    assert "86 more ranks in no op, not looked at" in verdict.evidence
+    assert "33 more ranks in no op, not looked at" in verdict.evidence
 
 
 def test_of_very_many_one_that_was_not_looked_at_may_have_to_set_a_key() -> None:
-    assert told(everybody(waits_for_key, 130).settle(30), "kind", "culprits") == ("undecided", ())
+    assert told(everybody(waits_for_key, 66).settle(30), "kind", "culprits") == ("undecided", ())
 
 
 def test_some_of_whom_no_look_comes_are_not_named() -> None:
@@ -369,38 +357,37 @@ def test_who_rests_is_looked_at_seldom() -> None:
 
 def test_a_fetch_that_takes_long_each_time_is_none_of_its_own() -> None:
     scene = everybody(fetches)
-    for tick in range(400):
-        if tick % 90 == 0:
+    for second in range(200):
+        if second % 45 == 0:
             for rank in range(4):
                 scene.fetches(rank, worker=2, pid=90112 + rank, for_s=0)
-        found = scene.judge().frame
-        assert found.verdicts == ()
-        scene.pass_time(0.5)
+        assert scene.judge().frame.verdicts == ()
+        scene.pass_time(1)
 
 
-@pytest.mark.parametrize("every_s", [5, 15, 30])
+@pytest.mark.parametrize("every_s", [5, 30])
 def test_what_other_processes_of_it_do_now_and_then_is_no_progress(every_s: int) -> None:
     scene = everybody(reads_file)
     healths = []
-    for tick in range(240):
-        child = wire.Process(95000, "S", "wandb", io_bytes=40_000 * (tick // (2 * every_s)))
+    for second in range(120):
+        child = wire.Process(95000, "S", "wandb", io_bytes=40_000 * (second // every_s))
         scene.actors[0].children = [child]
         healths.append(scene.judge().frame.health)
-        scene.pass_time(0.5)
-    assert set(healths[60:]) == {"hung"}
+        scene.pass_time(1)
+    assert set(healths[30:]) == {"hung"}
 
 
 @pytest.mark.parametrize(("mb_per_s", "hung"), [(0, True), (5, False)])
 def test_one_long_read_makes_memory_grow(mb_per_s: int, *, hung: bool) -> None:
     scene = everybody(reads_file)
-    for tick in range(180):
+    for second in range(90):
         for rank in range(4):
             scene.actors[rank].process = wire.Process(
                 1000 + rank, "D", "python", "nfs_wait_bit", "read", "/nfs/state.pt",
-                rss=tick * mb_per_s * 500_000,
+                rss=second * mb_per_s * 1_000_000,
             )  # fmt: skip
         found = scene.judge().frame
-        scene.pass_time(0.5)
+        scene.pass_time(1)
     assert (found.health == "hung", bool(found.verdicts)) == (hung, hung)
 
 
