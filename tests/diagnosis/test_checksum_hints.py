@@ -21,12 +21,18 @@ from frtop_tui.text.exit_status import exit_status
 Ops = tuple[wire.Op, ...]
 
 
-def hear(scene: Scene, sums: Mapping[int, int], *, first: int = 9, size: int = 8) -> Judgement:
-    """One block of each rank; then a judgement."""
+def hear(
+    scene: Scene, sums: Mapping[int, int], *, first: int = 9, pairs: Mapping[int, int] | None = None
+) -> Judgement:
+    """One block of each rank, with the sums of its splits in `pairs`; then a judgement."""
     scene.hear()
     scene.number += 1
+    splits = {rank: packed([value]) for rank, value in (pairs or {}).items()}
     ranks = tuple(
-        wire.RankUpdate(rank + 1, blocks=(wire.BlockSums(1, first, size, packed([value])),))
+        wire.RankUpdate(
+            rank + 1,
+            blocks=(wire.BlockSums(1, first, 8, packed([value]), splits.get(rank, b"")),),
+        )
         for rank, value in sums.items()
     )
     update = wire.Update(
@@ -184,17 +190,7 @@ SPLITS = [((1, 3), (1, 2)), ((2, 2), (4, 2))]
 
 def test_splits_that_do_not_pair_are_asked_of_all() -> None:
     scene = Scene(2)
-    scene.hear()
-    scene.number += 1
-    ranks = tuple(
-        wire.RankUpdate(n + 1, blocks=(wire.BlockSums(1, 9, 8, packed([5]), packed([value])),))
-        for n, value in enumerate((3, 4))
-    )
-    update = wire.Update(
-        "node0", "agent-node0", scene.number, int((scene.now + 3) * SECOND), 0, ranks
-    )
-    assert scene.state.apply("node0", update, scene.now_ns)
-    wanted = scene.engine.judge(scene.frame()).ops_requests
+    wanted = hear(scene, {0: 5, 1: 5}, pairs={0: 3, 1: 4}).ops_requests
     assert [one.rank for one in wanted] == [0, 1]
     told = {
         n: ops(BLOCK, n10=op_signature("all_to_all_single", in_splits=sent, out_splits=taken))

@@ -22,16 +22,20 @@ def explained(scene: Scene, seconds: float = 4.0) -> Trace:
     return trace
 
 
-def test_blocked_ranks_are_listed_with_the_sign_that_shows_it() -> None:
-    (blocked,) = explained(one_sleeps()).blocked
+def test_it_lists_blocked_ranks_with_the_sign_that_shows_it_and_where_the_blame_ends() -> None:
+    trace = explained(one_sleeps())
+    (blocked,) = trace.blocked
     assert (blocked.ranks, blocked.op) == ("0-1,3", "all_reduce #8 of default_pg")
     assert blocked.sign == "issued synchronously, and its thread has issued nothing since"
     assert blocked.seconds == pytest.approx(14, abs=1)
-
-
-def test_the_graph_shows_where_the_blame_ends() -> None:
-    (node,) = explained(one_sleeps()).graph
+    (node,) = trace.graph
     assert (node.waiting, node.free, node.overdue, node.edges) == ("0-1,3", "2", True, ())
+    lines = explain_lines(trace)
+    text = "\n".join(lines)
+    assert "ranks 0-1,3 in all_reduce #8 of default_pg for 14s: issued synchronously" in text
+    assert "rank 2: root cause: it waits for no rank" in text
+    assert "not_entered rank 2 (cause sleeping, progress none): confirmed" in text
+    assert [line[2] for line in lines if line[2:3].isdigit()] == ["1", "2", "3"]
 
 
 def test_the_graph_shows_where_the_blame_goes_on() -> None:
@@ -136,23 +140,10 @@ def test_unobserved_members_explain_the_wait_for_them() -> None:
     assert (finding.cause, finding.explains) == ("unreachable", ("all_reduce #8 of default_pg",))
 
 
-def test_a_frame_out_of_a_file_is_explained_by_judging_it_again() -> None:
+def test_a_frame_out_of_a_file_is_judged_again_and_text_and_json_end_with_the_trace() -> None:
     frame = with_trace(one_sleeps().settle())
     assert frame.trace is not None
     assert frame.trace.graph[0].free == "2"
-
-
-def test_the_lines_follow_the_stages() -> None:
-    lines = explain_lines(explained(one_sleeps()))
-    text = "\n".join(lines)
-    assert "ranks 0-1,3 in all_reduce #8 of default_pg for 14s: issued synchronously" in text
-    assert "rank 2: root cause: it waits for no rank" in text
-    assert "not_entered rank 2 (cause sleeping, progress none): confirmed" in text
-    assert [line[2] for line in lines if line[2:3].isdigit()] == ["1", "2", "3"]
-
-
-def test_text_and_json_end_with_the_trace() -> None:
-    frame = with_trace(one_sleeps().settle())
     assert "how this was found" in text(frame)
     (blocked,) = document(frame)["trace"]["blocked"]
     assert blocked["ranks"] == "0-1,3"

@@ -15,7 +15,7 @@ from diagnosis.absences import (
     server_unseen,
     thread_server,
 )
-from diagnosis.scenes import LOCK, MAIN, WORLD, Actor, Scene, frame, only, told
+from diagnosis.scenes import LOCK, MAIN, WORLD, Scene, frame, only, told
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.text.exit_status import exit_status
@@ -58,24 +58,6 @@ PREFETCH = (frame("data.py:9", "fill", "batch = self.file.read(size)"),)
 SIMPLE = (frame("engine.py:9", "next", "request = self.requests.get()"),)
 
 
-class Engine(Scene):
-    """Rank 0 has other threads, too."""
-
-    others: tuple[tuple[wire.TraceFrame, ...], ...] = ()
-    awake = False
-
-    def look_of(self, actor: Actor, *args: object, **kwargs: object) -> wire.Snapshot:
-        snapshot = super().look_of(actor, *args, **kwargs)  # type: ignore[arg-type]
-        if actor.rank != 0 or not snapshot.dumps:
-            return snapshot
-        threads = tuple(
-            wire.ThreadStack(MAIN + n, 2000 + n, f"Thread-{n}", self.awake, False, frames)
-            for n, frames in enumerate(self.others, 1)
-        )
-        own = structs.replace(snapshot.dumps[0], threads=(*snapshot.dumps[0].threads, *threads))
-        return structs.replace(snapshot, dumps=(own, *snapshot.dumps[1:]))
-
-
 @pytest.mark.parametrize(
     ("main", "others", "cause", "awake"),
     [
@@ -96,8 +78,11 @@ def test_a_rank_at_a_queue_is_idle_if_a_thread_serves_and_none_works(
     *,
     awake: bool,
 ) -> None:
-    scene = Engine()
-    scene.others, scene.awake = others, awake
+    scene = Scene(4)
+    scene.actors[0].other_threads = tuple(
+        wire.ThreadStack(MAIN + n, 2000 + n, f"Thread-{n}", awake, False, frames)
+        for n, frames in enumerate(others, 1)
+    )
     scene.waits([1, 2, 3], "broadcast", for_s=10)
     scene.at(0, *main)
     scene.kernel(0, syscall="futex", wchan="futex_do_wait")

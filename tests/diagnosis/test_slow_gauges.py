@@ -117,20 +117,14 @@ def test_what_holds_for_the_late_rank_alone_is_the_cause(
 
 
 @pytest.mark.parametrize(("kind", "changes", "cause", "says"), CAUSES[::4])
-def test_what_holds_for_a_peer_too_is_context(
+def test_what_holds_for_a_peer_too_is_context_and_for_a_peer_alone_nothing(
     kind: str, changes: dict[str, Any], cause: str, says: str
 ) -> None:
     ill = with_change(kind, lasting(changes), **changes)
     verdict = verdict_with({0: ill, 2: ill})
     assert verdict.why.cause == "unknown", cause
     assert any(says in line and "other ranks may be affected" in line for line in verdict.evidence)
-
-
-@pytest.mark.parametrize(("kind", "changes", "cause", "says"), CAUSES[::4])
-def test_what_holds_for_a_peer_alone_is_nothing(
-    kind: str, changes: dict[str, Any], cause: str, says: str
-) -> None:
-    verdict = verdict_with({0: with_change(kind, lasting(changes), **changes)})
+    verdict = verdict_with({0: ill})
     assert (verdict.why.cause, verdict.culprits) == ("unknown", (2,)), cause
     assert not any(says in line for line in verdict.evidence)
 

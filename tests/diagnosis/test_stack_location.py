@@ -163,7 +163,6 @@ def test_only_a_sleeper_in_a_futex_is_asleep_on_a_lock(
     (),
     (frame(f"{RECORDER}/ops/waits.py:110", "_wrapper.<locals>.wait"),),
     (frame(f"{RECORDER}/ops/waits.py:146", "on_device"), frame(f"{RECORDER}/waits.py:93", "wait")),
-    (frame(f"{RECORDER}/ops/hook.py:250", "_kernel.<locals>.kernel"),),
 ])  # fmt: skip
 @pytest.mark.parametrize("frames", [
     COLLECTIVE,
@@ -180,3 +179,12 @@ def test_a_wait_is_the_same_with_and_without_our_wrapper(
     assert found is not None
     assert expected is not None
     assert (found.text, found.role) == (expected.text, expected.role)
+
+
+def test_a_call_is_the_same_with_and_without_our_kernel() -> None:
+    wrapped = stack(frame(f"{RECORDER}/ops/hook.py:250", "_kernel.<locals>.kernel"), *COLLECTIVE)
+    assert locate(wrapped, kernel()) == locate(stack(*COLLECTIVE), kernel())
+    found, expected = call_of(wrapped), call_of(stack(*COLLECTIVE))
+    assert found is not None
+    assert expected is not None
+    assert found.text == expected.text

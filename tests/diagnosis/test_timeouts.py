@@ -17,13 +17,22 @@ def with_groups(scene: Scene, timeout_s: float) -> Scene:
 
 
 @pytest.mark.parametrize("kind", [Scene, Unprepared])
-def test_the_group_of_the_op_tells_its_timeout(kind: type[Scene]) -> None:
-    scene = with_groups(kind(4), 600)
+@pytest.mark.parametrize(("timeout_s", "own_ms", "left_s"), [
+    (600, 0, 500 - 8),
+    (600, 300_000, 200 - 8),  # the op has a timeout of its own
+    (0, 0, None),
+])  # fmt: skip
+def test_the_op_or_its_group_tells_the_timeout(
+    kind: type[Scene], timeout_s: float, own_ms: int, left_s: float | None
+) -> None:
+    scene = with_groups(kind(4), timeout_s)
     scene.waits([3], "all_reduce", for_s=100, group="cpu")
+    (op,) = scene.actors[3].pending
+    scene.actors[3].pending = [replace(op, timeout_ms=own_ms)]
     scene.sleeps(0)
     for rank in (1, 2):
         scene.at(rank)
-    assert only(scene.settle(8)).left_s == pytest.approx(500 - 8)
+    assert only(scene.settle(8)).left_s == (left_s and pytest.approx(left_s))
 
 
 @pytest.mark.parametrize("kind", [Scene, Unprepared])
@@ -41,16 +50,6 @@ def test_of_several_ops_that_wait_for_one_rank_the_first_to_end_counts(
     assert verdict.left_s == pytest.approx(left_s - 8)
 
 
-@pytest.mark.parametrize("kind", [Scene, Unprepared])
-def test_an_op_with_a_timeout_of_its_own_goes_by_that(kind: type[Scene]) -> None:
-    scene = with_groups(kind(4), 600)
-    scene.waits([3], "all_reduce", for_s=100, group="cpu")
-    (op,) = scene.actors[3].pending
-    scene.actors[3].pending = [replace(op, timeout_ms=300_000)]
-    scene.sleeps(0)
-    assert only(scene.settle(8)).left_s == pytest.approx(200 - 8)
-
-
 def test_a_message_that_only_a_stack_shows_has_the_timeout_of_its_group() -> None:
     scene = Unprepared(4, ago=60)
     with_groups(scene, 600)
@@ -62,10 +61,3 @@ def test_a_message_that_only_a_stack_shows_has_the_timeout_of_its_group() -> Non
     verdict = only(scene.settle(40))
     assert verdict.culprits == (0,)
     assert verdict.left_s == pytest.approx(600 - 60 - 40)
-
-
-def test_where_no_group_tells_it_nobody_says_how_much_is_left() -> None:
-    scene = with_groups(Scene(4), 0)
-    scene.waits([3], "all_reduce", for_s=100, group="cpu")
-    scene.sleeps(0)
-    assert only(scene.settle(8)).left_s is None

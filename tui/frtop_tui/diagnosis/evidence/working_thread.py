@@ -241,10 +241,9 @@ def thread_chain(view: Rank) -> ThreadChain | None:
 
 def awaited_threads(view: Rank) -> tuple[wire.ThreadStack, ...]:
     """The threads that the working one may wait for: a single one if that is known."""
-    chain, working = thread_chain(view), working_thread(view)
+    chain, mine = thread_chain(view), working_stack(view)
     if chain is not None and chain.end is not None:
         return () if chain.is_deadlock else (chain.end,)
-    mine = working.stack if working is not None else None
     ours = view.identity.recorder_tid
     return tuple(one for one in view.threads if one is not mine and one.frames and one.tid != ours)
 
@@ -254,15 +253,13 @@ def acting_stack(view: Rank) -> wire.ThreadStack | None:
     chain = thread_chain(view)
     if chain is not None and chain.end is not None and not chain.is_deadlock:
         return chain.end
-    working = working_thread(view)
-    return working.stack if working is not None else None
+    return working_stack(view)
 
 
 def acting_process(view: Rank) -> wire.Process | None:
     """The kernel's view of that thread; None if not known."""
     stack = acting_stack(view)
-    working = working_thread(view)
-    if stack is None or (working is not None and stack is working.stack):
+    if stack is None or stack is working_stack(view):
         return working_process(view)
     return kernel_view(view, stack)
 
