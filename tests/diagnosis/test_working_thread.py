@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, MAIN, Scene, frame, only, told
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.evidence.working_thread import working_thread
 
 TRAINER = 77
@@ -68,7 +69,7 @@ def in_ray(scene: Scene) -> Scene:
 def test_the_rank_whose_training_thread_is_away_is_named_beside_an_event_loop() -> None:
     found = in_ray(Scene(3)).settle()
     verdict = only(found)
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("not_entered", (2,), {0, 1})
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("not_entered", (2,), "0-1")
     assert 'thread "trainer" waits for a lock or another thread' in verdict.why.text
     assert "train.py:40 (train)" in verdict.why.text
     assert "thread 2077 state S, syscall futex" in verdict.evidence
@@ -93,7 +94,7 @@ def test_without_a_recorder_the_entries_of_torchs_own_tell_the_thread() -> None:
     for rank, actor in scene.actors.items():
         scene.recorded[rank] = [*actor.recent]  # type: ignore[attr-defined]
     verdict = only(scene.settle(8))
-    assert (verdict.culprits, verdict.victims) == ((2,), {0, 1})
+    assert (verdict.culprits, fold(verdict.victims)) == ((2,), "0-1")
 
 
 @pytest.mark.parametrize(("main", "others", "name"), [
