@@ -143,6 +143,7 @@ CASES: Final = {
             fake = torch.ones(4)
             try:
                 dist.all_reduce(fake, async_op=True)
+                dist.all_gather_into_tensor(torch.ones(8), fake)
             except Exception as error:
                 print(type(error).__name__)""",
     "subclasses": """
@@ -261,23 +262,29 @@ CASES: Final = {
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where the kernels of these sources are, built if they are not there yet."""
+def cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> str:
+    """A cache with the kernels. To compile them takes 45 s: they are kept for the next run."""
     if (library.cache() / FILE).exists():
         return str(library.cache().parents[1])
+    assert pytestconfig.cache is not None
+    recipe = zlib.crc32(Path(build.__file__).read_bytes())
+    kept = pytestconfig.cache.mkdir("native-kernels") / f"{recipe:08x}-{FILE}"
     base = tmp_path_factory.mktemp("cache")
-    before = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = str(base)
-    try:
-        build.build(torch)
-    except BuildError as error:
-        if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "c++"))):
-            pytest.skip(str(error))
-        raise
-    finally:
-        del os.environ["XDG_CACHE_HOME"]
-        if before is not None:
-            os.environ["XDG_CACHE_HOME"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(base))
+        folder = library.cache()
+        folder.mkdir(mode=0o700, parents=True)
+        if not kept.exists():
+            try:
+                built = build.build(torch)
+            except BuildError as error:
+                if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "c++"))):
+                    pytest.skip(str(error))
+                raise
+            for old in kept.parent.iterdir():
+                old.unlink()
+            shutil.copy(built, kept.with_suffix(".new")).replace(kept)
+        shutil.copy(kept, folder / FILE)
     return str(base)
 
 
@@ -310,12 +317,12 @@ def pairs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> list[tuple[Fi
     parts.append(LAST)
     folder = tmp_path_factory.mktemp("cases")
     found = []
-    for kind_of, native in (("Python", "0"), ("native", "1")):
-        ranks = run("".join(parts), folder / kind_of, ranks=2, FRTOP_NATIVE=native,
+    for native, said in (("0", "Python: FRTOP_NATIVE=0"), ("1", "native")):
+        ranks = run("".join(parts), folder / native, ranks=2, FRTOP_NATIVE=native,
                     XDG_CACHE_HOME=cache)  # fmt: skip
         assert [one.code for one in ranks] == [0, 0], "".join(one.err for one in ranks)
         for one in ranks:
-            assert kernels(one).startswith(kind_of)
+            assert kernels(one) == said
             assert one.ring.cell(StatusCell.HOOK_ERRORS) == 0, one.err
         found.append(ranks)
     return list(zip(*found, strict=True))
@@ -376,58 +383,7 @@ def test_the_program_sees_no_difference(pairs: list[tuple[FinishedRank, ...]]) -
             assert ring.cell(StatusCell.SIDE_LOST) == ring.cell(StatusCell.PENDING_LOST) == 0
 
 
-def test_threads_number_their_ops_without_a_gap(tmp_path: Path, cache: str) -> None:
-    program = """
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-        dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
-        group = dist.new_group(list(range(8)))
-        def body():
-            for n in range(1000):
-                dist.all_reduce(t(n % 3 + 1), group=group)
-        threads = [threading.Thread(target=body) for _ in range(4)]
-        for one in threads: one.start()
-        for one in threads: one.join()
-        dist.barrier(group=group)
-    """
-    (ended,) = run_native(program, tmp_path / "rings", cache)
-    rows = ops(ended.ring)
-    assert sorted(row.number for row in rows) == list(range(1, 4002))
-    assert [row.sequence for row in rows] == list(range(3, 4004))
-    assert len({row.thread for row in rows}) == 5
-    assert all(row.done_ns >= row.issued_ns for row in rows)
-    sizes = [signature(ended.ring, row).inputs for row in rows]
-    assert {one[0].shape for one in sizes if one} == {(1,), (2,), (3,)}
-
-
-def test_a_forked_child_gets_a_ring_of_its_own(tmp_path: Path, cache: str) -> None:
-    program = """
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-        def begin():
-            dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
-        begin()
-        for _ in range(50): dist.all_reduce(t(4))
-        pid = os.fork()
-        if pid:
-            assert os.waitpid(pid, 0)[1] == 0
-            for _ in range(5): dist.barrier()
-        else:
-            dist.all_reduce(t(4))  # of no recorder
-            dist.destroy_process_group()
-            begin()
-            for _ in range(7): dist.broadcast(t(5), 0)
-            print(os.getpid())
-    """
-    (ended,) = run_native(program, tmp_path / "rings", cache)
-    assert kinds(ended.ring) == ["all_reduce"] * 50 + ["barrier"] * 5
-    (path,) = ended.folder.glob(f"{ended.out.strip()}-*.ring")
-    child = Ring(path)
-    assert dict(child.rank_identity["settings"])["frtop kernels"] == "native"
-    assert kinds(child) == ["broadcast"] * 7
-    assert [row.number for row in ops(child)] == list(range(1, 8))
-    assert child.cell(StatusCell.HOOK_ERRORS) == 0
-
-
-@pytest.mark.parametrize("way", ["return", "sys.exit(0)", "raise SystemExit", "os._exit(0)"])
+@pytest.mark.parametrize("way", ["return", "sys.exit(0)"])
 def test_an_exit_with_pending_ops(tmp_path: Path, cache: str, way: str) -> None:
     program = f"""
         from pathlib import Path
@@ -569,26 +525,21 @@ def copied(tmp_path: Path, cache: str) -> Path:
     return folder / FILE
 
 
-def refusal(tmp_path: Path, native: str = "1", **environment: Any) -> str:
+def refusal(tmp_path: Path, *path: Path) -> str:
     """Which kernels record where the cache is `tmp_path / "cache"`, and why."""
     program = """
+        sys.path += sys.argv[1:]
         from torch.testing._internal.distributed.fake_pg import FakeStore
         dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
         dist.barrier()
     """
     cache = str(tmp_path / "cache")
-    (ended,) = run(dedent(PRELUDE) + dedent(program), tmp_path / "rings",
-                   FRTOP_NATIVE=native, XDG_CACHE_HOME=cache, **environment)  # fmt: skip
+    (ended,) = run(dedent(PRELUDE) + dedent(program), tmp_path / "rings", *map(str, path),
+                   FRTOP_NATIVE="1", XDG_CACHE_HOME=cache)  # fmt: skip
     assert ended.code == 0, ended.err
     assert kinds(ended.ring) == ["barrier"]
     assert ended.err == ""
     return kernels(ended)
-
-
-def test_a_copy_of_the_build_is_used(tmp_path: Path, copied: Path) -> None:
-    assert copied.exists()
-    assert refusal(tmp_path) == "native"
-    assert refusal(tmp_path, native="0") == "Python: FRTOP_NATIVE=0"
 
 
 def test_without_a_build_python_records(tmp_path: Path) -> None:
@@ -598,16 +549,9 @@ def test_without_a_build_python_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o720, 0o702])
 def test_a_build_that_others_may_write_is_refused(tmp_path: Path, copied: Path, mode: int) -> None:
-    copied.chmod(mode)
-    assert refusal(tmp_path) == f"Python: others may write {copied}"
-
-
-@pytest.mark.parametrize("mode", [0o770, 0o707])
-def test_a_build_in_a_folder_that_others_may_write_is_refused(
-    tmp_path: Path, copied: Path, mode: int
-) -> None:
-    copied.parent.chmod(mode)
-    assert refusal(tmp_path) == f"Python: others may write {copied.parent}"
+    where = copied if mode & 0o020 else copied.parent
+    where.chmod(mode)
+    assert refusal(tmp_path) == f"Python: others may write {where}"
 
 
 def test_a_link_to_a_build_is_refused(tmp_path: Path, copied: Path) -> None:
@@ -651,8 +595,7 @@ def test_a_build_of_the_package_is_used(tmp_path: Path, copied: Path) -> None:
     package.mkdir(parents=True)
     copied.rename(package / FILE)
     (package / FILE).chmod(0o666)
-    path = map(str, (rank_runner.ZERO, rank_runner.PROBE, package.parent))
-    assert refusal(tmp_path, PYTHONPATH=os.pathsep.join(path)) == "native"
+    assert refusal(tmp_path, package.parent) == "native"
 
 
 @pytest.fixture(scope="module")
@@ -699,9 +642,8 @@ def stress(tmp_path: Path, cache: str, *arguments: str) -> None:
     assert "frtop" not in ended.err
 
 
-@pytest.mark.parametrize("arguments", [("60000",), ("20000", "--switch")])
-def test_many_ops_at_once(tmp_path: Path, cache: str, arguments: tuple[str, ...]) -> None:
-    stress(tmp_path, cache, *arguments)
+def test_many_ops_at_once(tmp_path: Path, cache: str) -> None:
+    stress(tmp_path, cache, "20000")
 
 
 @pytest.mark.long
@@ -709,3 +651,5 @@ def test_many_ops_at_once(tmp_path: Path, cache: str, arguments: tuple[str, ...]
 def test_very_many_ops_at_once(tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_runner, "DEADLINE_S", 3500.0)
     stress(tmp_path, cache, os.environ.get("FRTOP_STRESS", "1000000"))  # 2 minutes; 10⁷: 20
+    (tmp_path / "switched").mkdir()
+    stress(tmp_path / "switched", cache, "20000", "--switch")
