@@ -17,12 +17,7 @@ from frtop_probe.gauges.host.figures import parse_load, parse_pressure, parse_sn
 from frtop_probe.gauges.host.mounts import mount_of, parse_mounts
 from frtop_probe.gauges.host.network import parse_rate, parse_state
 from frtop_probe.gauges.host.rates import Rates
-from frtop_probe.gauges.readings import (
-    HostReading,
-    SubjectReading,
-    host_reading_from,
-    known,
-)
+from frtop_probe.gauges.readings import HostReading, SubjectReading, host_reading_from, known
 from frtop_probe.proc.kernel_files import named_numbers, number
 
 MOUNTS = (
@@ -159,9 +154,7 @@ def test_a_counter_that_fell_or_went_has_no_rate() -> None:
     assert rates.permille("b", 5 * second, 2 * second) == 1000
 
 
-def test_counters_that_nobody_reads_any_more_are_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_counters_that_nobody_reads_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frtop_probe.gauges.host.rates.MOST", 3)
     rates = Rates()
     for key in range(9):

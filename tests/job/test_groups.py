@@ -9,7 +9,6 @@ from frtop_probe import wire
 from frtop_tui.job.groups import Groups, group_views, members_of
 from frtop_tui.job.model import ObservedRank
 from frtop_tui.job.naming import folded, group_label, job_place, job_title, shortened
-from frtop_tui.job.units import duration
 
 SECOND = 1_000_000_000
 JOB = wire.Job("node0", 29500, 4)
@@ -72,7 +71,7 @@ def test_numbers_of_a_relative_group_are_not_compared() -> None:
         [
             view(0, [group(1, "0", "0-1", exact=False)], {1: 5}),
             view(1, [group(1, "0", "0-1")], {1: 9}),
-        ],
+        ]
     )
     assert not found[0].exact
     assert found[0].late == ()
@@ -116,13 +115,6 @@ def test_long_lists_of_ranks_still_fit_a_line() -> None:
     assert len(text) < 80
     assert "more runs" in text
     assert shortened("0-3") == "0-3"
-
-
-@pytest.mark.parametrize(("seconds", "text"), [
-    (0, "0.0s"), (3.21, "3.2s"), (12.9, "12s"), (252, "4m12s"), (11520, "3h12m"),
-])  # fmt: skip
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(("job", "ended", "text"), [

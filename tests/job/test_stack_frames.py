@@ -22,15 +22,7 @@ from frtop_tui.job.stack_frames import (
 from screens import scenes
 
 PROBE = Path(frtop_probe.__file__).parent
-ORIGINALS = {
-    "after",
-    "before",
-    "execute",
-    "original",
-    "previous",
-    "previous_thread",
-    "redispatch",
-}
+ORIGINALS = {"after", "before", "execute", "original", "previous", "previous_thread", "redispatch"}
 """What the recorder's modules call the functions that they wrap."""
 WAIT = frame(f"{RECORDER}/waits.py:110", "_wrapper.<locals>.wait")
 ON_DEVICE = frame(f"{RECORDER}/waits.py:146", "on_device")

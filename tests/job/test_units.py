@@ -66,12 +66,30 @@ MS = 1_000_000
         (units.cores, 61_000, "61"),
         (units.local_clock, 1 << 90, "at an impossible time"),
         (units.utc_time, 0, "1970-01-01T00:00:00+00:00"),
+        (units.how_often, 1, "once"),
+        (units.how_often, 2, "2 times"),
+        (units.how_often, 1000, "1,000 times"),
     ],
 )  # fmt: skip
 def test_each_quantity_is_written_in_one_way(
     write: Callable[[Any], str], value: float | None, words: str
 ) -> None:
     assert write(value) == words
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "said"),
+    [
+        (0, "rank", "0 ranks"),
+        (1, "rank", "1 rank"),
+        (1024, "rank", "1,024 ranks"),
+        (1, "more op", "1 more op"),
+        (2, "process", "2 processes"),
+        (3, "batch", "3 batches"),
+    ],
+)
+def test_one_is_in_the_singular(number: int, noun: str, said: str) -> None:
+    assert units.counted(number, noun) == said
 
 
 def test_what_lies_between_two_has_its_unit_once() -> None:

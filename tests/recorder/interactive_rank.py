@@ -124,10 +124,7 @@ class InteractiveRank:
 
     @contextmanager
     def connection(self) -> Iterator[socket.socket]:
-        with (
-            socket.socket(socket.AF_UNIX) as client,
-            beside.address(self.socket_path) as address,
-        ):
+        with socket.socket(socket.AF_UNIX) as client, beside.address(self.socket_path) as address:
             client.settimeout(DEADLINE_S)
             client.connect(address)
             yield client

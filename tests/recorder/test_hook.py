@@ -9,7 +9,7 @@ import pytest
 from frtop_probe.agent.blocks import BlockReader
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.recorder.ops.reduce_ops import UNTOLD
-from frtop_probe.ring.layout import Event, Flag, State, StatusCell
+from frtop_probe.ring.layout import Flag, State, StatusCell
 from frtop_probe.ring.reader import EventRow, Ring
 from frtop_probe.wire import Signature, TensorSpec
 from recorder.rank_runner import FinishedRank, kinds, ops, run, signature
@@ -191,14 +191,6 @@ def test_a_signature_has_tensors_roots_peers_and_splits(rings: list[Ring]) -> No
     assert (uneven.in_splits, uneven.out_splits) == ((3, 1), (3, 1))
 
 
-def test_a_root_is_a_global_rank_also_in_a_subgroup(rings: list[Ring]) -> None:
-    ring = rings[1]
-    small = next(i for i, text in ring.groups.items() if text["ranks"] == "1")
-    _, broadcast = [row for row in ops(ring) if row.group == small]
-    assert signature(ring, broadcast).root == 1
-    assert broadcast.number == 2
-
-
 def test_reduce_ops_are_decoded_later(rings: list[Ring]) -> None:
     rows = _of_kind(rings[0], "all_reduce")
     ring = rings[0]
@@ -258,19 +250,6 @@ def test_the_call_site_is_the_users_line(rings: list[Ring]) -> None:
     count, smooth_ns = rings[0].typical_wait_ns(ops(rings[0])[0].site)
     assert count == 1
     assert smooth_ns > 0
-
-
-def test_group_creation_is_recorded_as_pseudo_ops(rings: list[Ring]) -> None:
-    for ring in rings:
-        rows = ops(ring, Event.PSEUDO)
-        assert [kind_of(ring, row) for row in rows] == [
-            "init_process_group",
-            "new_group",
-        ]
-        assert all(row.done_ns > row.issued_ns for row in rows)
-        # All ranks must call `new_group`, members or not.
-        assert signature(ring, rows[0]).members is None
-        assert signature(ring, rows[1]).members == "0-1"
 
 
 def test_no_tensor_is_kept_alive_and_heartbeats_go_on(

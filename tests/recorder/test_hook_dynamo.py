@@ -7,41 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.ring.layout import MarkKind, StatusCell
-from recorder.rank_runner import kinds, marks, run
+from frtop_probe.ring.layout import MarkKind
+from recorder.rank_runner import marks, run
 
 pytestmark = pytest.mark.torch
-
-PROGRAM = """
-    import hashlib, logging, os, torch, torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel as DDP
-    import torch._logging
-    torch._logging.set_logs(recompiles=True, graph_breaks=True)
-
-    dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(
-        torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 1)
-    )
-    model = torch.compile(DDP(net), backend="aot_eager")
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-
-    @torch.compile(backend="eager")
-    def step():
-        optimizer.step()
-
-    torch.manual_seed(1 + dist.get_rank())
-    for _ in range(4):
-        optimizer.zero_grad()
-        model(torch.randn(6, 8)).sum().backward()
-        optimizer.step()
-    step()
-    with torch.no_grad():
-        digest = hashlib.sha256(b"".join(p.numpy().tobytes() for p in net.parameters()))
-    print(digest.hexdigest())
-    dist.destroy_process_group()
-"""
-
 
 SHARDED = """
     import hashlib, sys, torch, torch.distributed as dist
@@ -100,25 +69,3 @@ def _same_compilation(with_us: str, without: str) -> None:
     assert all("module_calls.py" in line for line in ours)
     for word in ("Recompiling", "Graph break", "WON'T CONVERT"):
         assert with_us.count(word) == without.count(word)
-
-
-@pytest.mark.long  # test_modules_live compiles in every run
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("ranks", "phases"), [(1, "1"), (2, "")])
-def test_compiled_ddp_trains_identically_and_dynamo_skips_the_hook(
-    tmp_path: Path, ranks: int, phases: str
-) -> None:
-    ours = run(PROGRAM, tmp_path / "rings", ranks=ranks, FRTOP_PHASES=phases, FRTOP_MODULES=phases)
-    bare = run(PROGRAM, tmp_path / "none", ranks=ranks, FRTOP_OFF="1")
-    for ended in (*ours, *bare):
-        assert ended.code == 0, ended.err
-    assert len({ended.out for ended in (*ours, *bare)}) == 1
-    for with_us, without in zip(ours, bare, strict=True):
-        _same_compilation(with_us.err, without.err)
-        if phases:
-            # Those that Dynamo leaves out of its graphs.
-            assert len(marks(with_us.ring, MarkKind.FORWARD)) <= 4
-            assert len(marks(with_us.ring, MarkKind.BACKWARD)) >= 4
-        assert with_us.ring.cell(StatusCell.HOOK_ERRORS) == 0
-        assert with_us.ring.cell(StatusCell.STEP) == 4
-        assert {"broadcast", "all_reduce"} <= set(kinds(with_us.ring))

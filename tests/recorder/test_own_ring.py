@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 from frtop_probe.recorder.own_ring import NoRingSpace, create
 from frtop_probe.ring import layout
 from frtop_probe.ring.reader import Ring
-from recorder.rank_runner import environment
+from recorder.rank_runner import code, run_python
 
 
 @pytest.fixture
@@ -59,14 +57,7 @@ def test_a_small_ring_fits_where_a_full_one_does_not(tmpfs: Path, tmp_path: Path
 def test_without_room_the_program_runs_and_one_line_gives_the_reason(tmpfs: Path) -> None:
     (tmpfs / "filler").write_bytes(bytes(layout.SMALL.size - 8192))
     program = "import frtop_probe; frtop_probe.start(); frtop_probe.step(); print('trained')"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(tmpfs, RANK="0"),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = run_python(tmpfs, *code(program))
     assert (done.returncode, done.stdout) == (0, "trained\n")
     (line,) = done.stderr.splitlines()
     assert line.startswith("frtop: recorder off: ")
@@ -79,14 +70,7 @@ def test_a_folder_open_to_others_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     folder.chmod(0o755)
     program = "import frtop_probe; frtop_probe.start(); print('trained')"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(tmp_path / "unused", FRTOP_DIR=str(folder), RANK="0"),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = run_python(tmp_path / "unused", *code(program), FRTOP_DIR=str(folder))
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert "open to other users; chmod 700" in done.stderr
 
@@ -168,14 +152,7 @@ def test_an_unusable_folder_is_reported_once_and_the_program_runs(
 ) -> None:
     folder = public / "named"
     make(folder)
-    done = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY],
-        env=environment(public, FRTOP_DIR=str(folder), RANK="0"),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = run_python(public, *code(AS_NOBODY), FRTOP_DIR=str(folder))
     public.chmod(0o755)
     assert (done.returncode, done.stdout) == (0, "trained\n")
     (line,) = done.stderr.splitlines()
@@ -211,12 +188,5 @@ def test_the_program_runs_on_after_its_ring_is_removed(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
         print("trained", lifecycle.recorder.running)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env=environment(tmp_path / "frtop", RANK="0"),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = run_python(tmp_path / "frtop", *code(program))
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained True\n", "")

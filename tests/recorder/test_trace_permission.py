@@ -92,10 +92,7 @@ def test_an_agent_that_has_ended_is_not_named(tmp_path: Path, calls: list[tuple[
 
 
 def test_it_can_be_switched_off(
-    tmp_path: Path,
-    calls: list[tuple[int, int]],
-    agent: AgentFiles,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, calls: list[tuple[int, int]], agent: AgentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert agent.lives
     monkeypatch.setenv("FRTOP_PTRACER", "0")
@@ -104,10 +101,7 @@ def test_it_can_be_switched_off(
 
 
 def test_what_the_kernel_says_is_passed_on(
-    tmp_path: Path,
-    calls: list[tuple[int, int]],
-    agent: AgentFiles,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, calls: list[tuple[int, int]], agent: AgentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert agent.lives
     assert calls == []
