@@ -152,32 +152,20 @@ def test_what_to_type_for_exactly_this_job(
 # choice of the shown job
 
 
-def test_the_shown_job_stays_when_another_starts() -> None:
+@pytest.mark.parametrize(
+    ("later", "records", "then"),
+    [
+        (SETTLE_NS, [record(FIRST), record(OTHER, at=30)], FIRST),
+        (S, [record(FIRST), record(OTHER, at=30)], OTHER),  # hosts report in any order
+        (60 * S, [record(FIRST, ended=True), record(OTHER, at=30)], OTHER),
+        (60 * S, [record(FIRST, ended=True), record(OTHER, at=30, ended=True)], FIRST),
+    ],
+    ids=["it stays", "at first the newest", "after its end the newest living", "no other lives"],
+)
+def test_the_shown_job(later: int, records: list[RankRecord], then: wire.Job) -> None:
     picker = JobPicker()
     assert shown(picker, NOW, record(FIRST)) == FIRST
-    late = NOW + SETTLE_NS
-    assert shown(picker, late, record(FIRST), record(OTHER, at=30)) == FIRST
-
-
-def test_at_first_the_newest_job_is_shown_in_any_order_of_hosts() -> None:
-    picker = JobPicker()
-    assert shown(picker, NOW, record(FIRST)) == FIRST
-    assert shown(picker, NOW + S, record(FIRST), record(OTHER, at=30)) == OTHER
-
-
-def test_after_its_end_the_newest_living_job_is_shown() -> None:
-    picker = JobPicker()
-    shown(picker, NOW, record(FIRST))
-    late = NOW + 60 * S
-    assert shown(picker, late, record(FIRST, ended=True), record(OTHER, at=30)) == OTHER
-
-
-def test_after_its_end_a_job_stays_while_no_other_lives() -> None:
-    picker = JobPicker()
-    shown(picker, NOW, record(FIRST))
-    late = NOW + 60 * S
-    both = record(FIRST, ended=True), record(OTHER, at=30, ended=True)
-    assert shown(picker, late, *both) == FIRST
+    assert shown(picker, NOW + later, *records) == then
 
 
 def test_a_chosen_job_stays() -> None:
@@ -240,12 +228,7 @@ def test_the_end_of_the_attempt_before_is_noted() -> None:
     late = NOW + 60 * S
     (note,) = notes(picker, None, late, record(FIRST, ended=True), record(SECOND, at=30))
     assert note == "this is attempt 1; attempt 0, shown before, has ended: --job train.py#0"
-
-
-def test_another_job_is_no_attempt() -> None:
-    picker = JobPicker()
-    notes(picker, None, NOW, record(FIRST))
-    assert not notes(picker, None, NOW + 60 * S, record(FIRST, ended=True), record(OTHER, at=30))
+    assert not notes(picker, None, late + S, record(FIRST, ended=True), record(OTHER, at=90))
 
 
 # rights

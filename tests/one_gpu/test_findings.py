@@ -85,17 +85,8 @@ def test_a_spinning_kernel_is_busy_at_idle_power() -> None:
     facts: list[Fact] = [*STOCK]
     for name, at, percent, watts in phases:
         facts.append({"fact": "phase", "name": name, "at": at})
-        facts += [
-            {
-                "fact": "power",
-                "at": at + s,
-                "percent": percent,
-                "watts": watts,
-                "mhz": 1980,
-                "limit": 700,
-            }
-            for s in range(2, 8)
-        ]
+        figures = {"percent": percent, "watts": watts, "mhz": 1980, "limit": 700}
+        facts += [{"fact": "power", "at": at + s, **figures} for s in range(2, 8)]
     assert outcomes(hang.judge(facts))["power"] == "expected"
     (said,) = [one.text for one in hang.judge(facts) if one.point == "power"]
     assert "by frtop's rule a kernel spins: hang; hang, idle power known" in said

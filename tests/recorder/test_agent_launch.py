@@ -94,12 +94,17 @@ def test_the_agent_is_detached_and_inherits_nothing(folder: Path, tmp_path: Path
     assert not (folder / "seen.json").exists()
 
 
-def test_no_rank_starts_a_second_agent_before_the_retry_pause_is_over(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spawned: list[str] = []
-    monkeypatch.setattr(agent_launch, "_spawn", lambda python, *_, **__: spawned.append(python))
+@pytest.fixture
+def spawned(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When an agent would have been started; none is."""
+    found: list[float] = []
+    monkeypatch.setattr(agent_launch, "_spawn", lambda *_, **__: found.append(time.monotonic()))
+    return found
 
+
+def test_no_rank_starts_a_second_agent_before_the_retry_pause_is_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, spawned: list[float]
+) -> None:
     def check_as_another_rank() -> None:
         agent_launch._attempts.clear()
         assert agent_launch.ensure_agent(folder) == ""
@@ -177,42 +182,30 @@ def test_the_last_message_of_an_agent_that_gives_up_is_reported_once(
     assert capsys.readouterr().err == f"frtop: {text}\n"
 
 
+@pytest.mark.usefixtures("spawned")
 def test_an_agent_that_never_comes_up_is_reported_after_the_pause(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_launch, "_spawn", lambda *_, **__: None)
     assert agent_launch.ensure_agent(folder) == ""
     assert agent_launch.ensure_agent(folder) == ""
     monkeypatch.setattr(spawn_lock, "RETRY_S", 0.0)
     assert "never came up" in agent_launch.ensure_agent(folder)
 
 
-def test_an_agent_that_ran_and_ended_is_replaced_at_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_pauses_between_failed_attempts_grow_until_an_agent_has_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, spawned: list[float]
 ) -> None:
-    tried: list[str] = []
-    monkeypatch.setattr(agent_launch, "_spawn", lambda python, *_, **__: tried.append(python))
-    assert agent_launch.ensure_agent(folder) == agent_launch.ensure_agent(folder) == ""
-    assert len(tried) == 1
-    os.truncate(AgentFiles.here(folder).spawn, 0)  # as a running agent does
-    assert agent_launch.ensure_agent(folder) == ""
-    assert len(tried) == 2
-
-
-def test_pauses_between_failed_attempts_grow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[float] = []
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(agent_launch, "_spawn", lambda *_, **__: tried.append(now))
     for _ in range(400):
         agent_launch._attempts.clear()
         agent_launch.ensure_agent(folder)
         now += 5
-    pauses = [int(later - sooner) for sooner, later in itertools.pairwise(tried)]
+    pauses = [int(later - sooner) for sooner, later in itertools.pairwise(spawned)]
     assert pauses == [10, 20, 40, 80, 160, 320, 320, 320, 320, 320]
     os.truncate(AgentFiles.here(folder).spawn, 0)  # as a running agent does
     agent_launch.ensure_agent(folder)
-    assert tried[-1] == now
+    assert spawned[-1] == now
 
 
 @pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("3", 0)])

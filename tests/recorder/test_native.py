@@ -283,7 +283,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
                 raise
             for old in kept.parent.iterdir():
                 old.unlink()
-            shutil.copy(built, kept.with_suffix(".new")).replace(kept)
+            fresh = kept.with_suffix(".new")
+            shutil.copy(built, fresh)
+            fresh.replace(kept)
         shutil.copy(kept, folder / FILE)
     return str(base)
 

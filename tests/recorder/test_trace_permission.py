@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,33 +54,39 @@ def test_the_agent_is_named(
     assert calls[1:] == [(0x59616D61, AGENT + 1)]
 
 
-@pytest.mark.parametrize("scope", ["0\n", "2\n", "3\n", "", "11"])
-def test_with_any_other_scope_nobody_is_named(
-    tmp_path: Path, calls: list[tuple[int, int]], agent: AgentFiles, scope: str
-) -> None:
-    assert agent.lives
-    (tmp_path / "scope").write_text(scope)
-    assert "ptrace_scope is" in trace_permission.allow(tmp_path, AGENT)
-    (tmp_path / "scope").unlink()  # no Yama
-    assert "missing" in trace_permission.allow(tmp_path, AGENT)
-    assert calls == []
+NOT_THE_AGENT = "not the agent"
 
 
-@pytest.mark.parametrize("peer", [AGENT + 1, 0, -1, 1, None, str(AGENT), float(AGENT)])
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        *(({"scope": scope}, "ptrace_scope is") for scope in ("0\n", "2\n", "3\n", "", "11")),
+        ({"scope": None}, "missing"),  # no Yama
+        *(({"peer": peer}, NOT_THE_AGENT)
+          for peer in (AGENT + 1, 0, -1, 1, None, str(AGENT), float(AGENT))),
+        *(({"card": card}, NOT_THE_AGENT)
+          for card in ("", "[]", "{}", '{"pid": "4711"}', '{"pid": null}', "[" * 9999)),
+    ],
+)  # fmt: skip
 def test_nobody_else_is_named(
-    tmp_path: Path, calls: list[tuple[int, int]], agent: AgentFiles, peer: object
+    tmp_path: Path, calls: list[tuple[int, int]], agent: AgentFiles, case: dict[str, Any], why: str
 ) -> None:
-    assert agent.lives
-    assert "not the agent" in trace_permission.allow(tmp_path, peer)
+    if "scope" in case:
+        (tmp_path / "scope").unlink()
+        if case["scope"] is not None:
+            (tmp_path / "scope").write_text(case["scope"])
+    if "card" in case:
+        agent.card.write_text(case["card"])
+    assert why in trace_permission.allow(tmp_path, case.get("peer", AGENT))
     assert calls == []
 
 
-@pytest.mark.parametrize("card", ["", "[]", "{}", '{"pid": "4711"}', '{"pid": null}', "[" * 9999])
-def test_a_card_that_names_nobody_counts_as_none(
-    tmp_path: Path, calls: list[tuple[int, int]], agent: AgentFiles, card: str
+@pytest.mark.usefixtures("agent")
+def test_it_can_be_switched_off(
+    tmp_path: Path, calls: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent.card.write_text(card)
-    assert "not the agent" in trace_permission.allow(tmp_path, AGENT)
+    monkeypatch.setenv("FRTOP_PTRACER", "0")
+    assert "FRTOP_PTRACER=0" in trace_permission.allow(tmp_path, AGENT)
     assert calls == []
 
 
@@ -87,28 +94,16 @@ def test_an_agent_that_has_ended_is_not_named(tmp_path: Path, calls: list[tuple[
     files = AgentFiles.here(tmp_path)
     files.card.write_text(json.dumps({"pid": AGENT}))
     files.lock.touch()
-    assert "not the agent" in trace_permission.allow(tmp_path, AGENT)
+    assert NOT_THE_AGENT in trace_permission.allow(tmp_path, AGENT)
     assert calls == []
 
 
-def test_it_can_be_switched_off(
-    tmp_path: Path, calls: list[tuple[int, int]], agent: AgentFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert agent.lives
-    monkeypatch.setenv("FRTOP_PTRACER", "0")
-    assert "FRTOP_PTRACER=0" in trace_permission.allow(tmp_path, AGENT)
-    assert calls == []
-
-
-def test_what_the_kernel_says_is_passed_on(
-    tmp_path: Path, calls: list[tuple[int, int]], agent: AgentFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert agent.lives
-    assert calls == []
+@pytest.mark.usefixtures("calls", "agent")
+def test_what_the_kernel_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_permission, "_prctl", lambda *_: errno.EINVAL)
-    header, data = trace_permission.respond(tmp_path, {"ask": "trace", "peer": AGENT})
-    assert header == {"error": "failed", "help": "the kernel refused it: Invalid argument"}
-    assert data == b""
+    answer = trace_permission.respond(tmp_path, {"ask": "trace", "peer": AGENT})
+    why = "the kernel refused it: Invalid argument"
+    assert answer == ({"error": "failed", "help": why}, b"")
 
 
 def test_the_kernel_is_called() -> None:

@@ -160,11 +160,6 @@ def key_of(what: int, party: int, sizes: int) -> OpKey:
     return OpKey(group, form, _PARTY.unpack(_WORD.pack(party))[0], sizes)
 
 
-def group_of(what: int) -> int:
-    group: int = _PAIR.unpack(_WORD.pack(what))[0]
-    return group
-
-
 def is_collective(party: int) -> bool:
     """Returns whether the word with party, event and flags belongs to a collective."""
     return is_collective_half(party >> 32 & _SUM)
