@@ -31,7 +31,6 @@ pytestmark = pytest.mark.torch
 MODEL = """
 from frtop_probe.features.modules.in_rank.issuers import CURRENT
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
     ColwiseParallel, RowwiseParallel, parallelize_module
 )
@@ -68,6 +67,7 @@ def steps(count):
         net(given).sum().backward()
         optimizer.step()
 def counted():
+    from torch.distributed.tensor.debug import CommDebugMode
     optimizer.zero_grad()
     given.grad = None
     with (mode := CommDebugMode()): net(given).sum().backward()

@@ -106,6 +106,7 @@ saved["memory"], profile_requests.own_memory = profile_requests.own_memory, slow
         rank.run("profile_requests.own_memory = saved.pop('memory')")
 
 
+@pytest.mark.long
 def test_an_op_that_is_over_soon_after_the_last_step_adds_no_step(tmp_path: Path) -> None:
     with interactive_ranks(tmp_path / "rings", 2) as (first, second):
         for one, delay_s in ((first, 0.0), (second, 0.005)):

@@ -70,19 +70,9 @@ def judged(
     notes: Iterable[str] = (),
     is_evidence: bool = True,
 ) -> Tier:
-    """Makes a tier and its mark.
+    """Makes a tier and its mark: any obstacle closes it; `known` says whether trials suffice for ok.
 
-    Args:
-        code: as in `Tier`.
-        title: likewise.
-        tells: likewise.
-        lost: likewise.
-        obstacles: any obstacle closes the tier.
-        basis: the basis of the mark if there is no obstacle.
-        known: whether the trials suffice for ok.
-        ranks: how many were examined.
-        notes: as in `Tier`.
-        is_evidence: likewise.
+    `basis` is that of the mark if there is no obstacle; `ranks` were examined.
     """
     found = merged(obstacles)
     if found:
