@@ -24,15 +24,13 @@ OTHER_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups",
               "--bounding-set=-all,+dac_read_search", "--")  # fmt: skip
 """Another user, who may read files (Python may lie in a private home), and trace nobody."""
 LIKE_A_RANK = """
-import ctypes, os, signal, sys, threading
+import ctypes, os, signal, threading
 
-{first}
 def named():
     ctypes.CDLL(None).prctl(15, b"gloo_tcp_loop", 0, 0, 0)  # PR_SET_NAME
     threading.Event().wait()
 
 threading.Thread(target=named, daemon=True).start()
-{last}
 print(os.getpid(), flush=True)
 signal.pause()
 """

@@ -38,14 +38,13 @@ from waiting import wait_for
 __all__ = ["environment"]
 READ = ("stacks", "c10d", "native")
 QUICK = ("--python", "/bin/false")
-PLAIN = LIKE_A_RANK.format(first="", last="")
 pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[int]:
     """A process that is found as a rank, of root, with all capabilities."""
-    with rank(PLAIN) as pid:
+    with rank(LIKE_A_RANK) as pid:
         yield pid
 
 
@@ -96,7 +95,7 @@ def test_native_stacks_are_not_to_be_had_through_a_pid_namespace(
     environment: dict[str, str],
 ) -> None:
     container = ("unshare", "--pid", "--fork", "--kill-child")
-    with rank(PLAIN, prefix=container) as parent:
+    with rank(LIKE_A_RANK, prefix=container) as parent:
         pid = descendants(parent)[0]
         found = doctor(environment, "--pid", str(pid))
         assert found.marks("stacks", "native") == ["ok", "closed"]
@@ -117,21 +116,6 @@ def test_another_user(environment: dict[str, str], plain: int) -> None:
     arguments = ("--pid", str(plain))
     opened = doctor(environment, *arguments, prefix=("setpriv", f"--reuid={uid[1]}", "--"))
     assert opened.marks("processes", "stacks") == ["ok", "ok"]
-
-
-@pytest.mark.long
-def test_a_process_that_changed_its_user_is_not_dumpable(environment: dict[str, str]) -> None:
-    shutil.chown(environment["FRTOP_DIR"], USER, USER)
-    become = f"os.setgid({USER}); os.setuid({USER})"
-    with rank(LIKE_A_RANK.format(first=become, last="")) as pid:
-        found = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
-    assert found.marks(*READ) == ["closed"] * 3
-    assert "dumpable=0" in found.obstacle("c10d", "dumpable")["text"]
-    line = found.change("c10d", "dumpable", "program")
-    with rank(LIKE_A_RANK.format(first=become, last=line)) as pid:
-        opened = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
-    assert "closed" not in opened.marks(*READ)
-    assert opened.mark("stacks") == "ok"
 
 
 @pytest.mark.long
@@ -199,7 +183,7 @@ def test_a_rank_in_namespaces_of_its_own_is_read_from_the_host(
     environment: dict[str, str],
 ) -> None:
     inside = ("unshare", "--mount", "--net", "--user", "--map-root-user")
-    with rank(PLAIN, prefix=inside) as pid:
+    with rank(LIKE_A_RANK, prefix=inside) as pid:
         found = doctor(environment, "--pid", str(pid))
     assert found.marks("processes", "stacks", "native") == ["ok"] * 3
     notes = " ".join(found.tiers["processes"]["notes"])
@@ -224,11 +208,11 @@ def test_a_prepared_rank_whose_shared_memory_is_its_own(environment: dict[str, s
     path = f"/x/frtop_probe/recorder/zero:{os.environ.get('PYTHONPATH', '')}"
     prepared = {**environment, "FRTOP_AGENT": "0", "PYTHONPATH": path}
     private = in_mounts("mount -t tmpfs shm /dev/shm")
-    with rank(PLAIN, prefix=private, environment=prepared) as pid:
+    with rank(LIKE_A_RANK, prefix=private, environment=prepared) as pid:
         found = doctor(environment, "--pid", str(pid))
     assert "its container's own" in found.obstacle("recorder", "private shm")["text"]
     assert found.change("recorder", "private shm", "docker run") == "--ipc=host"
-    with rank(PLAIN, environment=prepared) as pid:  # as with the option
+    with rank(LIKE_A_RANK, environment=prepared) as pid:  # as with the option
         assert doctor(environment, "--pid", str(pid)).mark("recorder") == "ok"
 
 

@@ -46,7 +46,7 @@ def reach(tmp_path: Path) -> tuple[str, ...]:
     tmp_path.chmod(0o755)
     for parent in tmp_path.parents[:2]:
         parent.chmod(0o755)
-    (tmp_path / "rank.py").write_text(LIKE_A_RANK.format(first="", last=""))
+    (tmp_path / "rank.py").write_text(LIKE_A_RANK)
     remote = REMOTE.format(folder=tmp_path, python=sys.executable, user=USER)
     (tmp_path / "remote").write_text(remote)
     return ("--via", f"sh {tmp_path}/remote {{host}}", "--ssh")

@@ -33,13 +33,6 @@ def pipe() -> Iterator[tuple[int, int]]:
             continue
 
 
-def read_lines(descriptor: int, until: str) -> list[dict[str, object]]:
-    data = b""
-    while not data.endswith(b"\n") or until not in data.splitlines()[-1].decode():
-        data += os.read(descriptor, 1 << 20)
-    return [json.loads(line) for line in data.splitlines()]
-
-
 def test_hostile_names_are_one_line_of_plain_ascii() -> None:
     line = json_line(host(HOSTILE))
     assert line.endswith(b"\n")
@@ -94,11 +87,3 @@ def test_a_reader_that_leaves_is_noticed_without_an_event(pipe: tuple[int, int])
     output.put(host(size=9_000_000), patiently=True)
     with pytest.raises(BrokenPipeError):
         output.put(host(size=9_000_000), patiently=True)
-
-
-def test_everything_is_written_to_a_patient_reader(pipe: tuple[int, int]) -> None:
-    output = EventOutput(pipe[1], json_line)
-    for number in range(50):
-        output.put(host(f"node{number}"), patiently=True)
-    output.close()
-    assert len(read_lines(pipe[0], "node49")) == 50

@@ -35,11 +35,7 @@ def identity(process: subprocess.Popen[bytes]) -> RankProcess:
 def test_a_rank_is_ended_by_sigterm(rank: subprocess.Popen[bytes]) -> None:
     assert end_ranks([identity(rank)]) == ""
     assert rank.wait() == -signal.SIGTERM
-    assert end_ranks([identity_of_gone(rank)]) == ""
-
-
-def identity_of_gone(process: subprocess.Popen[bytes]) -> RankProcess:
-    return RankProcess(3, process.pid, 1)
+    assert end_ranks([RankProcess(3, rank.pid, 1)]) == ""
 
 
 def test_a_rank_that_ignores_it_is_killed_after_the_grace() -> None:

@@ -70,9 +70,9 @@ def judged(
     notes: Iterable[str] = (),
     is_evidence: bool = True,
 ) -> Tier:
-    """Makes a tier and its mark: any obstacle closes it; `known` says whether trials suffice for ok.
+    """Makes a tier and its mark: any obstacle closes it.
 
-    `basis` is that of the mark if there is no obstacle; `ranks` were examined.
+    `known` says whether the trials suffice for ok. `basis` is for a tier without an obstacle.
     """
     found = merged(obstacles)
     if found:
