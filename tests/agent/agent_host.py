@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,15 @@ _HANDSHAKE_EVENTS = (
 
 
 class RankProcess:
-    """A running `rank_program.py`."""
+    """A running `rank_program.py`, or another program that takes commands."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.pid = process.pid
-        assert self.read_line() == "ready"
+        word, _, pid = self.read_line().partition(" ")
+        assert word == "ready", process.communicate()
+        self.own_pid = int(pid or self.pid)
+        """In its own namespace."""
 
     def read_line(self) -> str:
         assert self.process.stdout is not None
@@ -50,11 +53,15 @@ class RankProcess:
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
+    def do(self, text: str) -> None:
+        self.send_command(text)
+        assert self.read_line() == "done"
+
     def kill(self) -> None:
         with suppress(ProcessLookupError):  # with its children
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
@@ -147,12 +154,20 @@ class Host:
         self.agents: list[subprocess.Popen[str]] = []
         self.operators: list[Operator] = []
 
-    def rank(self, *arguments: str, rank: int = 0) -> RankProcess:
+    def rank(
+        self,
+        *arguments: str,
+        rank: int = 0,
+        program: Path = RANK_PROGRAM,
+        within: Sequence[str] = (),
+    ) -> RankProcess:
+        """Starts a program through `within`, such as `unshare`."""
         process = subprocess.Popen(
-            [sys.executable, str(RANK_PROGRAM), *arguments],
+            [*within, sys.executable, str(program), *arguments],
             env={**self.environment, "RANK": str(rank)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )

@@ -95,8 +95,7 @@ def start_pending(host: Host, count: int) -> tuple[list[RankProcess], list[int]]
     """Starts ranks with one pending op each, and an agent; returns the ranks and their keys."""
     started = [host.rank("wait", rank=rank) for rank in range(count)]
     for rank in started:
-        rank.send_command("op")
-        assert rank.read_line() == "done"
+        rank.do("op")
     operator = host.operator(host.agent())
 
     def known() -> list[int]:
@@ -194,8 +193,7 @@ def test_a_job_that_is_not_recorded_or_ends_well_leaves_no_box(host: Host, recor
     host.environment["FRTOP_RECORD"] = str(record)
     started = [host.rank("wait", rank=rank) for rank in range(2)]
     for rank in started:
-        rank.send_command("op")
-        assert rank.read_line() == "done"
+        rank.do("op")
     wait_for(lambda: len(operator.state().ranks) == 3, "the agent tracks all ranks")
     wait_for(lambda: lock_file(host.folder).exists() and not is_unlocked(host), "the lock is held")
     with lock_file(host.folder).open("rb") as file, pytest.raises(BlockingIOError):

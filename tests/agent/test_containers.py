@@ -7,8 +7,7 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from waiting import wait_for
 
 PROGRAM = Path(__file__).with_name("recorded_program.py")
 CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -35,6 +33,8 @@ def shared(host: Host) -> Iterator[Host]:
     host.folder, host.files = folder, AgentFiles.here(folder)
     host.environment |= {"FRTOP_DIR": str(folder), "FRTOP_AGENT_LINGER": "2"}
     yield host
+    for rank in host.ranks:
+        rank.kill()
     for card in announcement.find_agents(folder):
         if card.pid_namespace == PidNamespace.here().inode:
             os.kill(card.pid, signal.SIGTERM)
@@ -45,45 +45,6 @@ def shared(host: Host) -> Iterator[Host]:
         return not folder.exists()
 
     wait_for(removed, "the folder is removed")
-
-
-@pytest.fixture
-def start(shared: Host) -> Iterator[Start]:
-    """Starts ranks with a real recorder, through `command`."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*command: str, rank: int = 0) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [*command, sys.executable, str(PROGRAM)],
-            env={**shared.environment, "RANK": str(rank)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def wait_until_ready(process: subprocess.Popen[str]) -> int:
-    """Waits until the rank records; returns its pid in its own namespace."""
-    assert process.stdout is not None
-    word, _, pid = process.stdout.readline().partition(" ")
-    assert word == "ready", process.communicate()
-    return int(pid)
-
-
-def send_command(process: subprocess.Popen[str], text: str) -> str:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(text + "\n")
-    process.stdin.flush()
-    return process.stdout.readline().strip()
 
 
 def living_pids(operator: Operator) -> set[int]:
@@ -115,14 +76,13 @@ def namespaces_or_skip(*command: str) -> None:
         pytest.skip(f"no namespaces here: {tried.stderr.strip()}")
 
 
-def test_containers_sharing_a_folder_have_one_agent_each(shared: Host, start: Start) -> None:
+def test_containers_sharing_a_folder_have_one_agent_each(shared: Host) -> None:
     namespaces_or_skip(*CONTAINER, "--net")
-    first = start(*CONTAINER)
-    second = start(*CONTAINER, rank=1)
+    first, second = (shared.rank(program=PROGRAM, within=CONTAINER, rank=n) for n in range(2))
     # "*" in one network namespace does not reach the agents of another.
     shared.environment["FRTOP_BIND"] = "*"
-    isolated = start(*CONTAINER, "--net", rank=2)
-    assert [wait_until_ready(process) for process in (first, second, isolated)] == [1, 1, 1]
+    isolated = shared.rank(program=PROGRAM, within=[*CONTAINER, "--net"], rank=2)
+    assert [rank.own_pid for rank in (first, second, isolated)] == [1, 1, 1]
     found = wait_for_agents(shared, 3)
     assert len(found) == 3
     in_reach = [card for card in found.values() if card.in_reach]
@@ -139,7 +99,6 @@ def test_containers_sharing_a_folder_have_one_agent_each(shared: Host, start: St
     assert set(ranks) == {0, 1}
 
     first.kill()  # and all processes in its namespace
-    first.wait()
     namespace_of_first = f"-{ranks[0]}-"
     wait_for(
         lambda: (
@@ -151,24 +110,22 @@ def test_containers_sharing_a_folder_have_one_agent_each(shared: Host, start: St
     left = wait_for_agents(shared, 2)
     assert left == {name: card for name, card in found.items() if name != ranks[0]}
     assert living_pids(operators[ranks[1]]) == {1}
-    assert send_command(second, "step") == send_command(isolated, "step") == "done"
-
-    for process in (second, isolated):
-        process.kill()
-        process.wait()
+    for rank in (second, isolated):
+        rank.do("step")
+        rank.kill()
     wait_for(lambda: not announcement.find_agents(shared.folder), "no agent is left")
     shared.spawn(FRTOP_AGENT_LINGER="0.5")
     assert shared.agents[-1].wait(DEADLINE) == 0
     assert not list(shared.folder.iterdir())
 
 
-def test_a_killed_agent_is_replaced_by_one_that_finds_all_ranks(shared: Host, start: Start) -> None:
-    survivor, victim = start(), start(rank=1)
-    pids = {wait_until_ready(survivor), wait_until_ready(victim)}
+def test_a_killed_agent_is_replaced_by_one_that_finds_all_ranks(shared: Host) -> None:
+    survivor, victim = (shared.rank(program=PROGRAM, rank=number) for number in range(2))
+    pids = {survivor.pid, victim.pid}
     card = wait_for_agents(shared, 1)[PidNamespace.here().inode]
     os.kill(card.pid, signal.SIGSTOP)  # it must not see the death
-    send_command(victim, "kill")
-    victim.wait()
+    victim.send_command("kill")
+    victim.process.wait()
     os.kill(card.pid, signal.SIGKILL)
     add_stale_files(shared)
     wait_for(
@@ -202,14 +159,11 @@ def add_stale_files(host: Host) -> None:
         host.files.spawn.write_text("garbage")
 
 
-def test_a_cleared_folder_is_made_again_without_losing_connections(
-    shared: Host, start: Start
-) -> None:
-    first_rank = start()
-    pid = wait_until_ready(first_rank)
+def test_a_cleared_folder_is_made_again_without_losing_connections(shared: Host) -> None:
+    first = shared.rank(program=PROGRAM)
     card = wait_for_agents(shared, 1)[PidNamespace.here().inode]
     operator = shared.operator(card)
-    wait_for(lambda: living_pids(operator) == {pid}, "it shows the rank")
+    wait_for(lambda: living_pids(operator) == {first.pid}, "it shows the rank")
     number = operator.update().number
 
     shutil.rmtree(shared.folder)
@@ -218,16 +172,15 @@ def test_a_cleared_folder_is_made_again_without_losing_connections(
         "the same agent has its card back",
     )
     assert shared.folder.stat().st_mode & 0o777 == 0o700
-    assert send_command(first_rank, "step") == "done"  # the rank does not notice
-    second_rank = start(rank=1)
-    both_pids = {pid, wait_until_ready(second_rank)}
-    wait_for(lambda: living_pids(operator) == both_pids, "both ranks are listed")
+    first.do("step")  # the rank does not notice
+    second = shared.rank(program=PROGRAM, rank=1)
+    wait_for(lambda: living_pids(operator) == {first.pid, second.pid}, "both ranks are listed")
     update = operator.update()
     assert (update.instance, update.number > number) == (card.instance, True)
     assert any("was cleared" in note for note in operator.state().notes)
-    for process in (first_rank, second_rank):
-        _, errors = process.communicate(timeout=DEADLINE)
-        assert (process.returncode, errors) == (0, "")
+    for rank in (first, second):
+        _, errors = rank.process.communicate(timeout=DEADLINE)
+        assert (rank.process.returncode, errors) == (0, "")
     wait_for(lambda: not list(shared.folder.iterdir()), "all files are removed")
 
 

@@ -38,8 +38,7 @@ def test_a_rank_is_held_for_its_stacks_goes_on_and_has_none_when_it_has_ended(ho
     assert {frame.native for frame in frames} == {True, False}
     states = {one.process.state for one in operator.state().ranks if one.process}
     assert states <= {"S", "R"}
-    rank.send_command("op x")
-    assert rank.read_line() == "done"
+    rank.do("op x")
     rank.kill()
     operator.exit_info(key)
     response = operator.request(wire.NativeStacksRequest(103, key))

@@ -461,35 +461,3 @@ async def test_unreadable_rings_give_one_note(clock: TickClock, tmp_path: Path) 
         clock.tick()
     (note,) = clock.tracker.notes
     assert "1-1.ring" in note
-
-
-MALFORMED: tuple[object, ...] = (
-    None, 7, [], ["x"], "x" * 9000, {"kind": 5, "job": 3, "ranks": []},
-    {"name": "\udcff", "description": "\ud800", "timeout_s": 2**80, "epoch": -(2**90)},
-    {"kind": "\udcff", "root": 2**70, "in_splits": [2**70], "inputs": [["\udcff", [-1], 2**70]]},
-    {"kind": "x", "argv": ["\udc80"], "rank": 2**70, "job": {"run_id": "\udcff"}, "text": "\udcff"},
-    {"kind": "\udcff", "frames": [["\udcff", "\udcff", 2**80], 5], "main": True, "at_ns": 2**70},
-    "\udcff", ["\udcff", 2**80, "\udcff"],
-)  # fmt: skip
-
-
-async def test_malformed_rings_are_shown_without_what_is_malformed(
-    clock: TickClock, tmp_path: Path
-) -> None:
-    for number, payload in enumerate(MALFORMED):
-        ring = RingBuilder(tmp_path, start_ticks=number + 1)
-        for kind in (*Side, 99):
-            ring.add_entry(kind, 1, payload)
-        ring.op()
-        ring.op()
-    wild = RingBuilder(tmp_path)
-    for cell in StatusCell:
-        if cell is not StatusCell.SIDE_USED:
-            wild.cells[cell] = -(2**62) if cell % 2 else 2**40
-    clock.tick()
-    full = clock.tracker.full()
-    assert len(full) == len(MALFORMED) + 1
-    wire.encode(wire.Update("h", "i", 1, 1, 1, full))
-    for rank in clock.tracker.ranks.values():
-        rank.recent_ops(10)
-    assert clock.tracker.notes == ()

@@ -74,13 +74,11 @@ def test_the_exit_infos_of_ranks(host: Host) -> None:
 def test_the_last_op_of_ranks_that_died_is_sent(host: Host) -> None:
     """Of one that had ended before the agent began, and of one that it has seen alive."""
     ended, seen = (host.rank("wait", rank=number) for number in range(2))
-    ended.send_command("op")
-    assert ended.read_line() == "done"
+    ended.do("op")
     ended.kill()
     operator = host.operator(host.agent())
     wait_for(lambda: len(operator.state().ranks) == 2, "the agent tracks both ranks")
-    seen.send_command("op")
-    assert seen.read_line() == "done"
+    seen.do("op")
     seen.kill()
     wait_for(lambda: all(rank.exit_info for rank in operator.state().ranks), "both ends are known")
     for sent in operator.state().ranks:
