@@ -116,17 +116,7 @@ class RingBuilder:
         root: int = -1,
         peer: int = -1,
     ) -> None:
-        """Writes what `op` refers to by this number: a form and sizes.
-
-        Args:
-            number: of the signature.
-            kind: of the op.
-            inputs: shape of the one input, of float32 on the CPU.
-            outputs: likewise of the output.
-            splits: those of input and output.
-            root: index in the group.
-            peer: likewise.
-        """
+        """Writes what `op` refers to by this number: a form, and sizes of float32 on the CPU."""
         form: dict[str, Any] = {"kind": kind}
         integers: list[int] = []
         for name, shape in (("inputs", inputs), ("outputs", outputs)):

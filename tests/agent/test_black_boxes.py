@@ -219,7 +219,7 @@ def test_two_jobs_leave_two_boxes(host: Host, record: Path) -> None:
     for like, name in (("*-one-*.box", "one"), ("*-t_w_o-*.box", "t/w:o")):
         found = wait_for_complete_box(record, like)
         assert found.job.run_id == name
-        ends = [rank.exit_info for rank in ranks(found.after).values()]
+        ends = [rank.exit_info for _, rank in sorted(ranks(found.after).items())]
         assert [end and end.exit_code for end in ends] == [3 if name == "one" else None, None]
     assert all(path.suffix == ".box" for path in record.iterdir())
 

@@ -206,11 +206,8 @@ def test_an_agent_leaves_with_its_companion(host: Host) -> None:
         companion.kill()
         companion.wait()
     assert host.agents[-1].wait(DEADLINE) == 0
-
-
-def test_an_agent_whose_companion_has_ended_leaves_at_once(host: Host) -> None:
-    agent = host.spawn(FRTOP_AGENT_WITH="4194304")
-    assert agent.wait(DEADLINE) == 0
+    late = host.spawn(FRTOP_AGENT_WITH=str(companion.pid))
+    assert late.wait(DEADLINE) == 0
 
 
 def test_an_agent_drops_inherited_descriptors_and_limits(host: Host) -> None:

@@ -104,9 +104,13 @@ class UsersHost:
     stack: ExitStack = field(default_factory=ExitStack)
 
     @property
-    def uids(self) -> tuple[int, int]:
-        ann, ben = (pwd.getpwnam(name).pw_uid for name in self.users)
-        return ann, ben
+    def ann(self) -> str:
+        """The one at whom root looks."""
+        return self.users[0]
+
+    @property
+    def uid(self) -> int:
+        return pwd.getpwnam(self.ann).pw_uid
 
     def rings(self, uid: int) -> Path:
         """The user's folder."""

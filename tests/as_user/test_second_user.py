@@ -37,12 +37,10 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_what_reads_is_that_user_and_sees_nobody_else(host: UsersHost) -> None:
-    ann, _ = host.users
-    uid, _ = host.uids
     mine, theirs = (host.start_rank(user) for user in host.users)
-    far = host.shell(ann, outside=True, SECRET="of root")
+    far = host.shell(host.ann, outside=True, SECRET="of root")
     hello = far.start()
-    assert (hello["user"], hello["uid"]) == (ann, uid)
+    assert (hello["user"], hello["uid"]) == (host.ann, host.uid)
     state = host.state_with(far, 1)
     identities = [rank.identity for rank in state.ranks]
     assert [one.pid for one in identities if one is not None] == [mine]
@@ -55,20 +53,18 @@ def test_what_reads_is_that_user_and_sees_nobody_else(host: UsersHost) -> None:
     children = wait_for(lambda: children_of(far.pid), "a child that reads")
     for pid in (far.pid, *children):
         status = status_of(pid)
-        assert status["Uid"] == status["Gid"] == [str(uid)] * 4
+        assert status["Uid"] == status["Gid"] == [str(host.uid)] * 4
         assert status["Groups"] == []
         assert capabilities(status) == {stays}
         assert status["NoNewPrivs"] == ["1"]
         assert b"SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
-        assert run_as(uid, "/bin/sh", "-c", f"exec 3< /proc/{pid}/mem") != 0
+        assert run_as(host.uid, "/bin/sh", "-c", f"exec 3< /proc/{pid}/mem") != 0
     del theirs
 
 
 def test_nothing_that_the_user_can_change_is_run(host: UsersHost) -> None:
-    ann, _ = host.users
-    uid, _ = host.uids
-    host.start_rank(ann)  # before: it runs what its user has
-    home = Path(f"~{ann}").expanduser()
+    host.start_rank(host.ann)  # before: it runs what its user has
+    home = Path(f"~{host.ann}").expanduser()
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = home / ".local/lib" / version / "site-packages"
     site.mkdir(parents=True)
@@ -85,10 +81,10 @@ def test_nothing_that_the_user_can_change_is_run(host: UsersHost) -> None:
     loose = home / "loose"
     loose.mkdir()
     shutil.copy(host.python, loose / "python3.13")
-    subprocess.run(["chown", "-R", f"{uid}:{uid}", str(home)], check=True)
+    subprocess.run(["chown", "-R", f"{host.uid}:{host.uid}", str(home)], check=True)
     os.chown(loose / "python3.13", 0, 0)
     far = host.shell(
-        ann, outside=True, PATH=f"{tools}:{loose}:{os.environ['PATH']}", HOME=str(home),
+        host.ann, outside=True, PATH=f"{tools}:{loose}:{os.environ['PATH']}", HOME=str(home),
         PYTHONPATH=str(site), PYTHONSTARTUP=str(site / "usercustomize.py"),
     )  # fmt: skip
     far.start()
@@ -119,19 +115,17 @@ def test_a_python_with_a_library_that_others_can_change_is_not_run(
     host: UsersHost,
 ) -> None:
     """Root runs it before it becomes the user: with modules of its library."""
-    ann, _ = host.users
-    uid, _ = host.uids
-    prefix = Path(f"/opt/{ann}")  # others can write /tmp
+    prefix = Path(f"/opt/{host.ann}")  # others can write /tmp
     host.stack.callback(shutil.rmtree, prefix)
     (prefix / "bin").mkdir(parents=True)
     library = prefix / "lib" / "python3.12"
     library.mkdir(parents=True)
-    os.chown(library, uid, uid)
+    os.chown(library, host.uid, host.uid)
     marker = prefix / "ran"
     python = prefix / "bin" / "python3.12"
     python.write_text(f"#!/bin/sh\ntouch {marker}\n")
     python.chmod(0o755)
-    said = host.shell(ann, named=str(python)).await_word("error")
+    said = host.shell(host.ann, named=str(python)).await_word("error")
     assert f"users other than root can change {python}" in said["text"]
     assert not marker.exists()
 
@@ -140,8 +134,7 @@ def test_root_runs_no_python_of_a_process_of_its_own_that_others_can_change(
     host: UsersHost, tmp_path: Path
 ) -> None:
     """Without --user, too: somebody may have put another file there since that process began."""
-    ann, _ = host.users
-    program = Path(f"~{ann}").expanduser() / "python3.99"
+    program = Path(f"~{host.ann}").expanduser() / "python3.99"
     shutil.copy(shutil.which("sleep") or "", program)
     job = subprocess.Popen([program, "60"], cwd="/")
     for undo in (job.wait, job.kill):
@@ -155,9 +148,7 @@ def test_root_runs_no_python_of_a_process_of_its_own_that_others_can_change(
 
 
 def test_a_hostile_folder_costs_its_user_at_most(host: UsersHost) -> None:
-    ann, _ = host.users
-    uid, _ = host.uids
-    rings = host.rings(uid)
+    rings = host.rings(host.uid)
     (rings / f"1-1{SUFFIX}").symlink_to("/etc/shadow")
     os.mkfifo(rings / f"2-2{SUFFIX}")
     (rings / f"3-3{SUFFIX}").mkdir()
@@ -166,10 +157,10 @@ def test_a_hostile_folder_costs_its_user_at_most(host: UsersHost) -> None:
     (rings / f"5-5{SUFFIX}").write_bytes(b"\xff" * (1 << 20))
     RingBuilder(rings, pid=os.getpid()).standard_tables()  # it names a process of root's
     for path in rings.iterdir():
-        os.lchown(path, uid, uid)
+        os.lchown(path, host.uid, host.uid)
     (rings / "shadow").symlink_to("/etc/shadow")
-    mine = host.start_rank(ann)
-    far = host.shell(ann)
+    mine = host.start_rank(host.ann)
+    far = host.shell(host.ann)
     far.start()
     state = host.state_with(far, 1)
     assert [rank.identity.pid for rank in state.ranks if rank.identity] == [mine]
@@ -181,10 +172,8 @@ def test_a_hostile_folder_costs_its_user_at_most(host: UsersHost) -> None:
 
 
 def test_what_reads_ends_with_frtop_even_where_its_user_stops_it(host: UsersHost) -> None:
-    ann, _ = host.users
-    uid, _ = host.uids
     frtop = subprocess.Popen(
-        [sys.executable, "-m", "frtop_tui", "diagnose", "--user", ann, "--wait", "100"],
+        [sys.executable, "-m", "frtop_tui", "diagnose", "--user", host.ann, "--wait", "100"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**os.environ, "FRTOP_UNPREPARED": "0"},
     )  # fmt: skip
@@ -194,12 +183,12 @@ def test_what_reads_ends_with_frtop_even_where_its_user_stops_it(host: UsersHost
             for task in Path(f"/proc/{frtop.pid}/task").iterdir():
                 with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
                     for one in (task / "children").read_text().split():
-                        if status_of(int(one))["Uid"] == [str(uid)] * 4:
+                        if status_of(int(one))["Uid"] == [str(host.uid)] * 4:
                             return int(one)
             return None
 
         pid = wait_for(reader, "what reads", seconds=PATIENCE_S)
-        assert run_as(uid, "/bin/sh", "-c", f"kill -STOP {pid}") == 0
+        assert run_as(host.uid, "/bin/sh", "-c", f"kill -STOP {pid}") == 0
     finally:
         frtop.send_signal(signal.SIGKILL)
         frtop.wait()
@@ -207,10 +196,8 @@ def test_what_reads_ends_with_frtop_even_where_its_user_stops_it(host: UsersHost
 
 
 def test_a_tool_that_its_user_stops_ends_with_what_reads(host: UsersHost) -> None:
-    ann, _ = host.users
-    uid, _ = host.uids
-    host.start_rank(ann)
-    far = host.shell(ann)
+    host.start_rank(host.ann)
+    far = host.shell(host.ann)
     far.start()
     state = host.state_with(far, 1)
     far.send(b"".join(tool_block("py-spy", b"#!/bin/sh\nexec sleep 77\n")))
@@ -223,19 +210,19 @@ def test_a_tool_that_its_user_stops_ends_with_what_reads(host: UsersHost) -> Non
 
     pid = wait_for(tool, "the tool")
     for name in ("mem", "environ", "fd/1"):
-        assert run_as(uid, "/bin/sh", "-c", f"exec 3< /proc/{pid}/{name}") != 0, name
-    assert run_as(uid, "/bin/sh", "-c", f"kill -STOP {pid}; kill -KILL {far.pid}") == 0
+        assert run_as(host.uid, "/bin/sh", "-c", f"exec 3< /proc/{pid}/{name}") != 0, name
+    assert run_as(host.uid, "/bin/sh", "-c", f"kill -STOP {pid}; kill -KILL {far.pid}") == 0
     far.process.wait()
     wait_for(lambda: processes.read_stat(pid) is None, "it has ended")
 
 
 def test_children_that_have_become_another_user_are_left_alone(host: UsersHost) -> None:
-    uid, _ = host.uids
     program = (
         "import subprocess, sys, time\n"
         "own = subprocess.Popen(['sleep', '60'])\n"
         'inner = \'import subprocess; subprocess.run(["sleep", "60"])\'\n'
-        f"other = subprocess.Popen([sys.executable, '-c', inner], user={uid}, extra_groups=[])\n"
+        "command = [sys.executable, '-c', inner]\n"
+        f"other = subprocess.Popen(command, user={host.uid}, extra_groups=[])\n"
         "print(own.pid, other.pid, flush=True)\n"
         "time.sleep(60)\n"
     )

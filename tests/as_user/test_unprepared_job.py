@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +19,7 @@ PROGRAM = TESTS / "jobs" / "unprepared.py"
 
 
 def test_who_is_waited_for_is_named(host: UsersHost) -> None:
-    ann, _ = host.users
-    uid = pwd.getpwnam(ann).pw_uid
+    ann, uid = host.ann, host.uid
     folder = Path(f"/tmp/{ann}")
     folder.mkdir(mode=0o700)
     os.chown(folder, uid, uid)

@@ -17,21 +17,23 @@ from frtop_probe.wire import EndedChild
 S = 1_000_000_000
 RENAME = "open('/proc/self/comm', 'w').write('pt_data_worker'); print(flush=True); input()"
 
+Process = subprocess.Popen[bytes]
+
 
 @pytest.fixture
-def child() -> Iterator[subprocess.Popen[bytes]]:
+def child() -> Iterator[Process]:
     process = subprocess.Popen(["sleep", "60"])
     yield process
     process.kill()
     process.wait()
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: Process) -> None:
     process.kill()
     process.wait()
 
 
-def test_a_child_that_was_reaped_is_told_with_its_time(child: subprocess.Popen[bytes]) -> None:
+def test_a_child_that_was_reaped_is_told_with_its_time(child: Process) -> None:
     children = EndedChildren()
     _, pids = processes.read_with_children(os.getpid())
     assert child.pid in pids
@@ -44,7 +46,7 @@ def test_a_child_that_was_reaped_is_told_with_its_time(child: subprocess.Popen[b
     assert children.newest() == (EndedChild(child.pid, "sleep", 9 * S),)
 
 
-def test_a_short_command_is_no_worker(child: subprocess.Popen[bytes]) -> None:
+def test_a_short_command_is_no_worker(child: Process) -> None:
     children = EndedChildren()
     children.update((child.pid,), 0)
     end(child)
@@ -52,7 +54,7 @@ def test_a_short_command_is_no_worker(child: subprocess.Popen[bytes]) -> None:
     assert children.newest() == ()
 
 
-def test_a_child_that_only_left_the_list_has_not_ended(child: subprocess.Popen[bytes]) -> None:
+def test_a_child_that_only_left_the_list_has_not_ended(child: Process) -> None:
     children = EndedChildren()
     children.update((child.pid,), 0)
     children.update((), 9 * S)

@@ -36,8 +36,8 @@ needs_root = pytest.mark.skipif(
 
 
 @pytest.fixture
-def contained(tmp_path: Path) -> Iterator[tuple[int, Path]]:
-    """Its pid here, and its file, which has another text here than in its mount namespace."""
+def contained(tmp_path: Path) -> Iterator[int]:
+    """Its pid here; its file has another text here than in its mount namespace."""
     file = tmp_path / "train.py"
     inside = tmp_path / "inside.py"
     inside.write_text(PROGRAM)
@@ -52,49 +52,26 @@ def contained(tmp_path: Path) -> Iterator[tuple[int, Path]]:
     try:
         assert process.stdout.readline()
         wait_for(lambda: len(processes.descendants(process.pid)) == 1, "it runs")
-        yield processes.descendants(process.pid)[0], file
+        yield processes.descendants(process.pid)[0]
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
 
 
-def wait_channel(pid: int) -> str:
-    return Path(f"/proc/{pid}/wchan").read_text()
-
-
 @needs_root
-async def test_threads_of_another_pid_namespace_are_the_kernels_here(
-    contained: tuple[int, Path],
-) -> None:
-    pid, _ = contained
-    wait_for(lambda: "nanosleep" in wait_channel(pid), "it sleeps")
-    dump = await stacks.dump(pid, 10)
+async def test_threads_and_lines_of_a_process_in_other_namespaces(contained: int) -> None:
+    """Threads have the kernel's numbers here, lines are of the file that the process sees."""
+    wait_for(lambda: "nanosleep" in Path(f"/proc/{contained}/wchan").read_text(), "it sleeps")
+    dump = await stacks.dump(contained, 10, SourceLines())
     found = {thread.name: thread for thread in dump.threads}
-    assert sorted(thread.tid for thread in dump.threads) == processes.thread_ids(pid)
-    assert found["MainThread"].tid == pid
-    assert not found["MainThread"].active, "it sleeps"
-
-
-@needs_root
-async def test_native_stacks_stop_nothing_where_they_cannot_be_had(
-    contained: tuple[int, Path],
-) -> None:
-    pid, _ = contained
-    taken = await native_stacks.take(pid)
+    assert sorted(thread.tid for thread in dump.threads) == processes.thread_ids(contained)
+    main = found["MainThread"]
+    assert (main.tid, main.active) == (contained, False)
+    assert main.frames[0].source == "time.sleep(600)  # INSIDE"
+    taken = await native_stacks.take(contained)
     assert (taken.dump.threads, taken.tool, taken.stopped_ns) == ((), "", 0)
     assert "docker exec" in taken.dump.help
-
-
-@needs_root
-async def test_a_line_is_read_from_the_file_that_the_process_sees(
-    contained: tuple[int, Path],
-) -> None:
-    pid, _ = contained
-    wait_for(lambda: "nanosleep" in wait_channel(pid), "it sleeps")
-    dump = await stacks.dump(pid, 10, SourceLines())
-    main = next(thread for thread in dump.threads if thread.name == "MainThread")
-    assert main.frames[0].source == "time.sleep(600)  # INSIDE"
 
 
 def test_our_own_root_is_no_other() -> None:

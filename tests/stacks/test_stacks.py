@@ -21,9 +21,11 @@ from frtop_probe.stacks import stacks
 from frtop_probe.stacks.source_lines import SourceLines
 from waiting import DEADLINE_S, wait_for_async
 
+Process = subprocess.Popen[bytes]
+
 
 @pytest.fixture
-def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def sleeper(tmp_path: Path) -> Iterator[Process]:
     program = tmp_path / "train.py"
     program.write_text(
         "import threading, time\nprint(flush=True)\ntime.sleep(600)  # the culprit\n"
@@ -54,7 +56,7 @@ def fake_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePySpy:
     return put
 
 
-async def test_a_stack_has_its_source(sleeper: subprocess.Popen[bytes]) -> None:
+async def test_a_stack_has_its_source(sleeper: Process) -> None:
     dump = await stacks.dump(sleeper.pid, 10, SourceLines())
     assert (dump.error, dump.help) == ("", "")
     (thread,) = dump.threads
@@ -64,7 +66,7 @@ async def test_a_stack_has_its_source(sleeper: subprocess.Popen[bytes]) -> None:
 
 
 async def test_a_child_inside_fork_does_not_have_its_parents_threads(
-    fake_py_spy: FakePySpy, sleeper: subprocess.Popen[bytes]
+    fake_py_spy: FakePySpy, sleeper: Process
 ) -> None:
     # Recorded from a DataLoader worker that waited for the interpreter lock in `os.fork()`.
     frame = '{"name": "wait", "filename": "responder.py", "line": 114}'
@@ -111,7 +113,7 @@ async def test_a_process_without_python_fails() -> None:
 
 
 async def test_a_missing_py_spy_is_reported(
-    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    sleeper: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setenv("PATH", "/nowhere")
@@ -134,7 +136,7 @@ def test_py_spy_beside_python_comes_first(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_py_spy_past_its_deadline_is_killed(
-    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy, tmp_path: Path
+    sleeper: Process, fake_py_spy: FakePySpy, tmp_path: Path
 ) -> None:
     fake_py_spy(f"echo $$ > {tmp_path}/pid; exec sleep 600")
     begin = time.monotonic()
@@ -150,7 +152,7 @@ async def test_a_py_spy_past_its_deadline_is_killed(
     ["Error: Permission Denied: Try running again", "Error: Operation not permitted (os error 1)"],
 )
 async def test_a_refusal_names_the_setting(
-    sleeper: subprocess.Popen[bytes],
+    sleeper: Process,
     fake_py_spy: FakePySpy,
     monkeypatch: pytest.MonkeyPatch,
     error: str,
@@ -168,7 +170,7 @@ async def test_a_refusal_names_the_setting(
     *((f"echo '{output}'", None) for output in ("", "[", "{}", '[{"pid": 1}]', "[1]")),
 ])  # fmt: skip
 async def test_other_failures_and_malformed_output_are_reported(
-    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy, monkeypatch: pytest.MonkeyPatch,
+    sleeper: Process, fake_py_spy: FakePySpy, monkeypatch: pytest.MonkeyPatch,
     script: str, says: str | None,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(tool_process, "MAX_OUTPUT", 1_000_000)
@@ -177,9 +179,7 @@ async def test_other_failures_and_malformed_output_are_reported(
     assert (dump.error, dump.help) == ("failed", says or dump.help)
 
 
-async def test_a_py_spy_that_cannot_be_run_fails(
-    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy
-) -> None:
+async def test_a_py_spy_that_cannot_be_run_fails(sleeper: Process, fake_py_spy: FakePySpy) -> None:
     fake_py_spy("").write_bytes(b"\x7fELF nonsense")
     dump = await stacks.dump(sleeper.pid, 10)
     assert dump.error == "failed"
@@ -194,7 +194,7 @@ def test_malformed_dumps_raise_decode_errors(data: bytes) -> None:
 
 
 async def test_a_hung_file_system_delays_no_dump(
-    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    sleeper: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = SourceLines()
     stuck = asyncio.Event()
@@ -273,7 +273,7 @@ def test_locals_are_cut() -> None:
 
 
 async def test_of_a_rank_with_a_recorder_no_variable_is_kept(
-    fake_py_spy: FakePySpy, sleeper: subprocess.Popen[bytes], tmp_path: Path
+    fake_py_spy: FakePySpy, sleeper: Process, tmp_path: Path
 ) -> None:
     (tmp_path / "dump").write_bytes(dump_with_locals(TORCH, src="3"))
     fake_py_spy(f"cat {tmp_path}/dump")

@@ -56,7 +56,7 @@ def pid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield pids[0]
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(40_000, marks=LONG)])
+@pytest.mark.parametrize("count", [150, pytest.param(40_000, marks=LONG)])
 async def test_no_memory_ends_the_reader_or_a_tick(
     pid: int, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
