@@ -9,14 +9,12 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.demo.scripted.counts import Counts
 from frtop_tui.demo.scripted.ranks import HostRanks
-from frtop_tui.demo.scripted.script import DELAY_NS, MS, SECOND, TP, Script, ScriptedMesh
+from frtop_tui.demo.scripted.script import MS, SECOND, Script, ScriptedMesh
 from frtop_tui.demo.scripted.service import rank_answer
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame, observed
 from frtop_tui.job.model import HostView
-from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.state import JobState
-from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp, StepSplit
 from frtop_tui.statistics.answers import answers_of
 from frtop_tui.statistics.merger import StatisticsMerger
 
@@ -32,39 +30,8 @@ def mesh_hung() -> Frame:
 
 
 @cache
-def mesh_slow() -> Frame:
-    """One rank comes late to each step."""
-    frame = _watched("none", 10.5)
-    script = Script(ScriptedMesh.of(RANKS), "slow", BEGIN)
-    first = script.culprit // 8 * 8
-    steps = {
-        rank: tuple(
-            StepSplit(
-                n, 60 * SECOND, SECOND + DELAY_NS,
-                blocked_ns=254 * MS + DELAY_NS * (rank != script.culprit),
-            )
-            for n in range(40)
-        )
-        for rank in range(RANKS)
-    }  # fmt: skip
-    ops = tuple(
-        SampledOp(
-            10_000 + 25 * n,
-            {r: n * SECOND + (DELAY_NS if r == script.culprit else r * MS // 10)
-             for r in range(first, first + 8)},
-            complete=True, kind="all_reduce", error_ns=0,
-        )
-        for n in range(40)
-    )  # fmt: skip
-    key = GroupKey(f"tp{first // 8}", script.shape.members(TP, first))
-    group = SampledGroup(key, tuple(range(first, first + 8)), ops, 32)
-    found = JobStatistics(0, 60 * SECOND, 0, tuple(range(RANKS)), groups=(group,), steps=steps)
-    return replace(frame, statistics=found)
-
-
-@cache
 def mesh_slow_told() -> Frame:
-    """The same with what its agents tell of the last minute, and the verdict on that."""
+    """One rank comes late to each step: what agents tell of the last minute, and the verdict."""
     script = Script(ScriptedMesh.of(RANKS), "slow", BEGIN - 90 * SECOND)
     frame = _watched("none", 3.5)
     now, merger = BEGIN + 3 * SECOND, StatisticsMerger()
@@ -110,4 +77,4 @@ def _watched(fault: str, seconds: float) -> Frame:
     return replace(frame, hosts=views)
 
 
-SCENES = {"mesh_hung": mesh_hung, "mesh_slow": mesh_slow, "mesh_slow_told": mesh_slow_told}
+SCENES = {"mesh_hung": mesh_hung, "mesh_slow_told": mesh_slow_told}

@@ -100,8 +100,4 @@ def even() -> Frame:
     return with_statistics(0.0)
 
 
-def statistics_only_ops() -> Frame:
-    return with_statistics(phases=False)
-
-
-SCENES = {"straggling": straggling, "even": even, "statistics_only_ops": statistics_only_ops}
+SCENES = {"straggling": straggling, "even": even}

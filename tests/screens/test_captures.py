@@ -9,8 +9,6 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from connect.scripted_source import ScriptedSource
-from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import job_key
@@ -60,8 +58,10 @@ def test_nothing_else_is_captured_automatically(frame: Frame) -> None:
 async def test_the_app_captures_a_confirmed_hang_once_per_job(folder: Path) -> None:
     async with driven(suspect(scenes.hung())) as app:
         assert app.source.captured == []
+        await app.press("Z", "ctrl+p")  # also while paused and below the palette
         await app.give(scenes.hung())
         await app.give(scenes.dead())
+        await app.wait_for(lambda: len(app.source.captured) == 1)
         ((path, automatic),) = app.source.captured
         assert automatic
         assert path.parent == folder
@@ -71,20 +71,12 @@ async def test_the_app_captures_a_confirmed_hang_once_per_job(folder: Path) -> N
         assert [automatic for _, automatic in app.source.captured] == [True, True]
 
 
-async def test_a_hang_is_captured_while_paused_and_below_the_palette() -> None:
-    async with driven(scenes.healthy()) as app:
-        await app.press("Z", "ctrl+p")
-        await app.give(scenes.hung())
-        await app.wait_for(lambda: len(app.source.captured) == 1)
-
-
 async def test_without_auto_capture_only_e_captures() -> None:
-    source = ScriptedSource([scenes.hung()])
-    async with FrtopApp(source, auto_capture=False).run_test() as pilot:
-        await pilot.pause()
-        await pilot.press("e")
-        await pilot.pause()
-    assert [automatic for _, automatic in source.captured] == [False]
+    async with driven(scenes.healthy()) as app:
+        app.app.auto_capture = False
+        await app.give(scenes.hung())
+        await app.press("e")
+        assert [automatic for _, automatic in app.source.captured] == [False]
 
 
 async def test_e_captures_and_shows_progress_and_path() -> None:

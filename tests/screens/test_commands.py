@@ -149,12 +149,15 @@ async def test_what_is_unavailable_says_why() -> None:
         await app.sees("A capture holds one job")
 
 
-async def test_quit_and_files_by_command(tmp_path: Path) -> None:
+async def test_quit_and_files_by_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     async with driven(scenes.hung(), size=(160, 30)) as app:
-        await app.press("colon", *f"capture {tmp_path}/x.cap", "enter")
-        assert app.source.captured[-1] == (tmp_path / "x.cap", False)
-        await app.press("colon", *f"export csv {tmp_path}/x.csv", "enter")
-        assert [one[:2] for one in app.source.exported] == [(tmp_path / "x.csv", "csv")]
+        await app.press("colon", *"capture x.cap", "enter")
+        path, automatic = app.source.captured[-1]
+        assert (path.resolve(), automatic) == (tmp_path / "x.cap", False)
+        await app.press("colon", *"export csv x.csv", "enter")
+        ((path, name, _),) = app.source.exported
+        assert (path.resolve(), name) == (tmp_path / "x.csv", "csv")
         assert isinstance(app.screen, Overview)
         await app.press("colon", "q", "enter")
     assert app.app.return_code == 0

@@ -107,7 +107,7 @@ async def test_a_group_that_its_members_destroyed_says_so() -> None:
         await app.press("shift+tab", "enter")
         await app.give(replace(scenes.hung(), groups=scenes.hung().groups[1:]))
         await app.sees("dp:0")  # what was last known stays
-    async with driven(replace(scenes.hung(), groups=())) as app:
+        await app.press("1")
         await app.app.push_screen(GroupScreen(set(), [scenes.DP_KEY]))
         app.app.tick()
         await app.sees("the job no longer has this group")
@@ -154,23 +154,18 @@ async def test_the_waits_are_a_tree_whose_root_is_the_culprit() -> None:
         assert app.screen.view.filter_text == "rank:0-3,6-15"
 
 
-async def test_a_deadlock_says_where_it_closes() -> None:
+async def test_a_deadlock_says_where_it_closes_and_a_healthy_job_that_nobody_waits() -> None:
     scene = Scene(2)
     scene.group("a", (0, 1))
     scene.waits([0], "all_reduce", for_s=20)
     scene.waits([1], "all_gather", for_s=20, group="a")
-    async with driven(graph_of(scene)) as app:
-        await app.press("w")
-        await app.sees("the same again: a deadlock")
-
-
-async def test_nobody_waits_in_a_healthy_job() -> None:
-    frame = graph_of(Scene(2))
     async with driven(scenes.healthy()) as app:
         await app.press("w")
         await app.sees("finding out who waits for whom")
-        await app.give(frame)
+        await app.give(graph_of(Scene(2)))
         await app.sees("nobody waits for anybody")
+        await app.give(graph_of(scene))
+        await app.sees("the same again: a deadlock")
 
 
 async def test_one_key_goes_through_the_lenses_and_the_legend_explains_the_letters() -> None:

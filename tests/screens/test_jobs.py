@@ -58,20 +58,17 @@ async def test_enter_chooses_a_job_and_opens_its_overview() -> None:
         assert app.app.marked == set()
 
 
-async def test_other_jobs_can_be_chosen_while_none_is_shown() -> None:
-    async with driven(rare_scenes.another_job()) as app:
-        await app.sees("+1 job (J)", "J shows it")
-        await app.press("J", "enter")
-        assert app.source.chosen == [job_key(scenes.JOB)]
-
-
-async def test_without_any_job_the_list_says_how_to_start_one() -> None:
+async def test_while_no_job_is_shown_others_can_be_chosen_or_it_says_how_to_start_one() -> None:
     async with driven(scenes.connecting()) as app:
         await app.press("J")
         await app.sees("no job yet; `frtop run -- torchrun ...` starts one")
         await app.press("enter", "escape")
         assert isinstance(app.screen, Overview)
         assert app.source.chosen == []
+        await app.give(rare_scenes.another_job())
+        await app.sees("+1 job (J)", "J shows it")
+        await app.press("J", "enter")
+        assert app.source.chosen == [job_key(scenes.JOB)]
 
 
 @pytest.mark.parametrize("how", ["ended", "dead"])

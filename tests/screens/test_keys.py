@@ -101,13 +101,16 @@ async def test_rank_classes_out_of_sight_are_counted() -> None:
         await app.wait_for(lambda: "+3 more" not in app.text())
 
 
-async def test_numbers_switch_between_views() -> None:
+async def test_numbers_switch_between_views_and_the_palette_lists_them() -> None:
     async with driven(scenes.hung()) as app:
         views = (("2", RanksScreen), ("3", HostsScreen), ("4", StacksScreen), ("1", Overview))
         for key, kind in views:
             await app.press(key)
             assert type(app.screen) is kind
         assert len(app.app.screen_stack) == 1
+        names = [command.title for command in app.app.get_system_commands(app.app.screen)]
+        assert "stacks" in names
+        assert "Theme" not in names
 
 
 def with_new_stacks(frame: Frame, ranks: Iterable[int], seconds: int) -> Frame:
@@ -134,12 +137,8 @@ async def test_the_stacks_that_are_there_are_counted_until_no_more_are_expected(
         await app.sees("; taking: 8 of 64 ")
         await app.give(replace(app.source.frame(), now_ns=app.source.frame().now_ns + STILL_NS))
         assert "taking" not in app.text()
-
-
-async def test_only_marked_ranks_have_their_stacks_taken() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("space", "l", "space", "4")
-        await app.wait_for(lambda: app.source.dumped == [(37, 38)])
+        await app.press("1", "space", "l", "space", "4")
+        await app.wait_for(lambda: app.source.dumped[-1] == (37, 38))
         await app.sees("stacks of marked ranks: 2 of 2 ranks")
 
 
@@ -215,12 +214,9 @@ async def test_a_screen_that_waits_says_that_nothing_is_asked_while_paused_or_in
 async def test_help_lists_the_keys_of_the_previous_screen() -> None:
     async with driven(scenes.hung(), size=(100, 110)) as app:
         await app.press("question_mark")
-        await app.sees(
-            "help: keys of job", "open: show the rank", "other ranks wait for it", "host:node[0-3]"
-        )
-        await app.press("question_mark")
-        assert isinstance(app.screen, Overview)
-        await app.press("enter", "question_mark")
+        await app.sees("help: keys of job", "open: show the rank", "other ranks wait for it")
+        await app.sees("host:node[0-3]")
+        await app.press("question_mark", "enter", "question_mark")
         await app.sees("help: keys of rank 37", "to the newest op")
         await app.press("escape")
         assert isinstance(app.screen, RankScreen)
@@ -242,11 +238,6 @@ async def test_q_quits() -> None:
         await app.press("q")
         assert not app.app.is_running or app.app._exit
     assert app.app.return_code == 0
-
-
-async def test_a_tick_while_the_app_ends_does_nothing() -> None:
-    async with driven(scenes.hung()) as app:
-        pass
     # Textual closes the screens, then stops the timer: a tick may come in between.
     assert not app.app.screen_stack
     app.app.tick()
@@ -265,13 +256,6 @@ def test_the_source_is_closed_however_the_app_ends(
     with pytest.raises(RuntimeError) if crashes else nullcontext():
         assert run_app(source) == 0
     assert source.closed
-
-
-async def test_the_palette_lists_the_actions_of_the_keys() -> None:
-    async with driven(scenes.hung()) as app:
-        names = [command.title for command in app.app.get_system_commands(app.app.screen)]
-        assert "stacks" in names
-        assert "Theme" not in names
 
 
 async def test_a_scrolled_queue_pauses_until_f() -> None:

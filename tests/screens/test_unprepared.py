@@ -62,24 +62,21 @@ def queue(rank: int) -> str:
     return "\n".join(map(text_of, rows))
 
 
-def test_the_queue_of_a_rank_that_waits_has_its_op_and_its_least_age() -> None:
+def test_the_queue_has_pending_ops_with_their_least_age_and_what_is_not_issued() -> None:
     shown = queue(0)
     assert "pending  1 (> blocked in it)" in shown
     assert "#8812 dp:0 all_reduce" in shown
     assert ">= 4m12s" in shown
     assert "dp:0  #8812 issued >= 4m12s ago" in shown
     assert "recent" not in shown
-
-
-def test_the_queue_of_the_late_rank_says_what_it_has_not_issued() -> None:
+    assert "history  not recorded; `frtop run -- ...` records it next time" in shown
     shown = queue(CULPRIT)
     assert "pending  none" in shown
     assert "dp:0  #8811 issued >= 4m12s ago; #8812 not issued" in shown
     assert "tp:4  no number readable" in shown
 
 
-def test_instead_of_an_empty_history_it_says_how_to_get_one() -> None:
-    assert "history  not recorded; `frtop run -- ...` records it next time" in queue(0)
+def test_of_a_ring_that_cannot_be_read_it_says_why() -> None:
     why = f"{wire.OF_RECORDER}its ring cannot be read (of another size)"
     damaged = replace(outside().ranks[0], notes=(why,))
     shown = "\n".join(map(text_of, queue_lines(damaged, NOW, 120, {})))
@@ -146,31 +143,24 @@ def test_why_a_key_does_nothing(action: str) -> None:
     assert why_unavailable(action, some) == ""
     assert "has no recorder" in why_unavailable(action, some, "node0", some.ranks[0])
     assert why_unavailable(action, some, "node0", some.ranks[1]) == ""
+    if action == "tensors":  # a capture has some
+        recorded = Recorded("capture", "hang.cap", scenes.WALL)
+        everybody, some = (replace(one, recorded=recorded) for one in (everybody, some))
+        assert "has no recorder" in why_unavailable(action, everybody)
+        assert why_unavailable(action, some) == ""
 
 
-def test_a_capture_has_no_tensors_of_ranks_without_a_recorder() -> None:
-    recorded = Recorded("capture", "hang.cap", scenes.WALL)
-    everybody = replace(outside(), recorded=recorded)
-    some = replace(outside(ranks={0}), recorded=recorded)
-    assert "has no recorder" in why_unavailable("tensors", everybody)
-    assert why_unavailable("tensors", some) == ""
-
-
-def test_what_many_ranks_note_is_one_line() -> None:
+def test_what_many_ranks_note_is_one_line_and_of_many_notes_the_first_are_shown() -> None:
     frame = outside()
-    noted = {
+    alike = {
         n: replace(view, notes=("c10d state not readable: stripped libtorch",) if n < 63 else ())
         for n, view in frame.ranks.items()
     }
-    rows = [text_of(row) for row in note_lines(replace(frame, ranks=noted), 100)]
+    rows = [text_of(row) for row in note_lines(replace(frame, ranks=alike), 100)]
     assert "note  ranks 0-62: c10d state not readable: stripped libtorch" in rows
     assert len(rows) < 12
-
-
-def test_of_very_many_different_notes_the_first_are_shown() -> None:
-    frame = outside()
-    noted = {n: replace(view, notes=(f"reason {n}",)) for n, view in frame.ranks.items()}
-    rows = [text_of(row) for row in note_lines(replace(frame, ranks=noted), 100)]
+    differing = {n: replace(view, notes=(f"reason {n}",)) for n, view in frame.ranks.items()}
+    rows = [text_of(row) for row in note_lines(replace(frame, ranks=differing), 100)]
     assert rows[-1] == "note  and 56 more notes from its ranks"
     assert len(rows) < 20
 

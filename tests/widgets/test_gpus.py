@@ -36,20 +36,17 @@ def test_all_figures_are_one_line(rank: JudgedRank) -> None:
     assert lines(rank, H200) == [
         "GPU 3 · a kernel spins · 100 % busy · 1,980 MHz · 96 of 700 W · 33.3 GB of 149 GB · H200"
     ]
-
-
-def test_of_a_rank_that_moves_nobody_says_that_a_kernel_waits(rank: JudgedRank) -> None:
     (line,) = lines(replace(rank, state="moving"), H200)
     assert line.startswith("GPU 3 · at little power · 100 % busy")
-
-
-def test_a_working_gpu_that_others_use_too_and_that_is_slowed_down(rank: JudgedRank) -> None:
     gpu = newest(replace(H200, processes=3), power_mw=690_000, throttle=0x44)
     (line,) = lines(rank, gpu)
     assert line.startswith(
         "GPU 3 · shared by 3 processes · 100 % busy · slowed by power cap, heat (hardware)"
         " · 1,980 MHz · 690 of 700 W"
     )
+    shown = process_lines(replace(rank, gauges=wire.Gauges((H200,))), 120, NOW)
+    assert any(text_of(line).startswith("GPU 3") for line in shown)
+    assert gpu_lines(rank, NOW) == []
 
 
 def test_what_is_missing_is_left_out_or_said(rank: JudgedRank) -> None:
@@ -71,9 +68,3 @@ def test_old_figures_have_their_age_and_spin_no_more(rank: JudgedRank) -> None:
 def test_the_driver_cannot_write_to_the_terminal(rank: JudgedRank) -> None:
     (line,) = lines(rank, replace(H200, name="X\x1b[2J"))
     assert "\x1b" not in line
-
-
-def test_they_are_in_the_pane_of_the_process(rank: JudgedRank) -> None:
-    shown = process_lines(replace(rank, gauges=wire.Gauges((H200,))), 120, NOW)
-    assert any(text_of(line).startswith("GPU 3") for line in shown)
-    assert gpu_lines(rank, NOW) == []

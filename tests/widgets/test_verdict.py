@@ -28,13 +28,9 @@ def test_a_verdict_with_only_a_headline_is_drawn() -> None:
     bare = replace(verdict, why=replace(verdict.why, text=""), since_ns=0)
     assert len(verdict_lines(verdict_text(bare, scenes.hung()), 200)) == 1
     assert status(bare, scenes.hung()) == "not entered · confirmed · no progress"
-
-
-def test_the_layer_is_shown_once() -> None:
-    verdict = scenes.hung().verdicts[0]
     said = replace(verdict, why=replace(verdict.why, text="data: a worker reads"))
     rows = verdict_lines(verdict_text(said, scenes.hung()), 200)
-    assert text_of(rows[1]) == "why   data: a worker reads"
+    assert text_of(rows[1]) == "why   data: a worker reads"  # the layer once
 
 
 @pytest.mark.parametrize("health", get_args(Health))
@@ -76,7 +72,4 @@ def test_every_state_has_a_letter_of_its_own_a_meaning_and_a_tone() -> None:
         assert state in TONES
         assert f".tone--{state} " in styles
     assert len({rank_states.LETTERS[state] for state in states}) == len(states)
-
-
-def test_every_health_has_a_tone() -> None:
     assert {HEALTH_TONE[health] for health in get_args(Health)} <= set(TONES)

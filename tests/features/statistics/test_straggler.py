@@ -126,7 +126,23 @@ async def test_statistics_of_a_mesh_begin_where_the_straggler_is_late_by_itself(
     frame = mesh_slow_told()
     (verdict,) = frame.verdicts
     (straggler,) = verdict.culprits
-    async with driven(frame, size=(120, 40)) as app:
+    async with driven(frame, size=(120, 60)) as app:
+        await app.press("5")
+        await app.sees("by line: 9", "tp:*", "dp:*", "pp:*")
+        table = app.screen.query_one(CallStatisticsTable)
+        apart = [row for row in table.rows if row.of_row]
+        late = {row.group for row in apart if not table.at.passes_on(row)}
+        assert late == {"tp:10"}, "only the group that differs from its like"
+        below = [row.group for row in apart]
+        await app.press("space")
+        unfolded = [row.group for row in table.rows if row.of_row]
+        assert {f"tp:{n}" for n in range(16)} <= set(unfolded)
+        assert _row_under_the_cursor(app).group == "tp:10", "the cursor stays on its row"
+        await app.press("space")
+        assert [row.group for row in table.rows if row.of_row] == below
+
+        await app.press("1")
+        await app.resize(120, 40)
         await app.press("5")
         await app.sees(f"rank {straggler}: 100 %", "passed on", "└ tp:10", "waited", "bus", "size")
         await app.sees("of a step", "moved", "ops sampled")
@@ -143,28 +159,8 @@ async def test_statistics_of_a_mesh_begin_where_the_straggler_is_late_by_itself(
         assert app.screen.rank == straggler
 
 
-async def test_groups_that_are_alike_are_one_row_that_unfolds() -> None:
-    async with driven(mesh_slow_told(), size=(120, 60)) as app:
-        await app.press("5")
-        await app.sees("by line: 9", "tp:*", "dp:*", "pp:*")
-        apart = [row for row in _table(app).rows if row.of_row]
-        below = [row.group for row in apart]
-        late = {row.group for row in apart if not _table(app).at.passes_on(row)}
-        assert late == {"tp:10"}, "only the group that differs from its like"
-        await app.press("space")
-        unfolded = [row.group for row in _table(app).rows if row.of_row]
-        assert {f"tp:{n}" for n in range(16)} <= set(unfolded)
-        assert _row_under_the_cursor(app).group == "tp:10", "the cursor stays on its row"
-        await app.press("space")
-        assert [row.group for row in _table(app).rows if row.of_row] == below
-
-
-def _table(app: Driven) -> CallStatisticsTable:
-    return app.screen.query_one(CallStatisticsTable)
-
-
 @with_timeline
-async def test_the_timeline_opens_on_the_ops_of_the_row() -> None:
+async def test_the_timeline_opens_on_the_ops_of_the_row_or_says_why_not() -> None:
     frame = mesh_slow_told()
     async with driven(frame, size=(120, 40)) as app:
         await app.press("5")
@@ -176,17 +172,9 @@ async def test_the_timeline_opens_on_the_ops_of_the_row() -> None:
         assert timeline.subject == frame.verdicts[0].culprits[0]
         assert timeline.late is not None
         assert (timeline.late.group[0], timeline.late.site) == ("tp10", site)
-
-
-async def test_a_row_that_nobody_comes_last_to_says_why_it_has_no_timeline() -> None:
     async with driven(straggling()) as app:
         await app.press("5", "j", "T")
         assert isinstance(app.screen, StatisticsScreen)
         await app.sees("No rank is known to arrive last at these ops (even)")
-
-
-@with_timeline
-async def test_who_waits_for_whom_opens_from_queues_side_by_side() -> None:
-    async with driven(straggling()) as app:
         await app.press("colon", *"queues", "enter", "w")
         assert isinstance(app.screen, WaitsScreen)

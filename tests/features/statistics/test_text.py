@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from connect.fakes import JOB, frame_of
 from frtop_tui.cli import main
 from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
@@ -136,10 +135,6 @@ def test_a_folder_with_the_name_of_a_group_is_no_file_of_ranks(
     monkeypatch.setattr(statistics, "connect", connect)
     assert main(["statistics", "--group", "data"]) != 0
     assert "it connects" in capsys.readouterr().err
-
-
-def test_a_frame_without_a_file_has_no_statistics() -> None:
-    assert frame_of(job=JOB).statistics is None
 
 
 def test_diff_says_what_a_job_of_tests_needs(

@@ -259,29 +259,6 @@ def test_raw_bytes_are_those_of_the_tensor(pair: Pair) -> None:
     assert rank.request(ask="ReadTensor", sequence=0, size=4)[0]["error"] == "gone"
 
 
-def test_an_op_on_a_device_has_shapes_and_a_reason(pair: Pair) -> None:
-    """Adds the op as the hook does, because there is no device here."""
-    rank = pair[0]
-    rank.run(
-        "from frtop_probe.recorder.ops.tensor_refs import tensor_getter, weak_refs\n"
-        "from frtop_probe.recorder.ops.operations import operations\n"
-        "found = operations(torch._C._jit_get_all_schemas())\n"
-        "gather = next(one for one in found if one.name == '_allgather_base_')\n"
-        "saved['device'] = torch.ones(6, device='meta'), torch.ones(3, device='meta')\n"
-        "refs = weak_refs(tensor_getter(gather)(saved['device']))\n"
-        "lifecycle.recorder.pending.device_ops.append((10**9, gather, refs))"
-    )
-    summaries, remark = rank.tensors(10**9)[10**9]
-    assert remark == "the recorder does not know whether it is still pending"
-    assert [(one["role"], one["shape"], one["device"]) for one in summaries] == [
-        ("input", [3], "meta"),
-        ("output", [6], "meta"),
-    ]
-    assert all(one["error"].startswith("in the memory of a device") for one in summaries)
-    rank.run("del saved['device']")
-    assert "dropped" in rank.tensors(10**9)[10**9][0][0]["error"]
-
-
 def test_invalid_requests_and_slow_clients_do_not_stop_the_heartbeat(pair: Pair) -> None:
     rank = pair[0]
     rank.run("saved['raw'] = torch.ones(1_000_000); dist.irecv(saved['raw'], 1, tag=16)")

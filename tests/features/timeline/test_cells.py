@@ -12,28 +12,28 @@ from frtop_tui.features.timeline.cells import NOTHING, cells_of, lane_text
 from frtop_tui.features.timeline.op_columns import OpColumns
 
 
-def text(
-    lane: OpColumns, begin: int, step: int, columns: int, waits: dict[int, int] | None = None
-) -> str:
+def text(lane: OpColumns, begin: int, step: int, columns: int, waits: dict[int, int]) -> str:
     until = lane.known_until
     cells = cells_of(lane, begin, step, columns, until)
     return "".join(
-        lane_text(
-            lane, cells, begin, step, waits or {}, first_known=lane.known_from, until_ns=until
-        )
+        lane_text(lane, cells, begin, step, waits, first_known=lane.known_from, until_ns=until)
     )
 
 
-def test_letters_stand_where_ops_are_and_gaps_are_empty() -> None:
-    assert text(ops([(1, 1, 20, 20), (1, 2, 60, 5)]), 0, 10, 8) == "  AA  A "
-
-
-def test_a_pending_op_lasts_up_to_when_it_was_last_seen() -> None:
-    assert text(ops([(1, 1, 20, 0)], until=50), 0, 10, 7) == "  AAA··"
-
-
-def test_before_the_oldest_op_of_a_ring_nothing_is_recorded() -> None:
-    assert text(ops([(1, 9, 20, 10)], first=9), 0, 10, 4) == "··A "
+@pytest.mark.parametrize(
+    ("lane", "waits", "drawn"),
+    [
+        (ops([(1, 1, 20, 20), (1, 2, 60, 5)]), {}, "  AA  A "),
+        (ops([(1, 1, 20, 0)], until=50), {}, "  AAA··"),  # pending up to when it was last seen
+        (ops([(1, 9, 20, 10)], first=9), {}, "··A "),  # before the oldest op of a ring
+        (ops([(1, 1, 20, 30)], flags=int(Flag.LATE)), {}, "  A~~ "),  # its end is an upper bound
+        (ops([(1, 1, 20, 50)]), {0: 50}, "  ▒▒▒AA "),  # until the last rank came
+    ],
+)
+def test_letters_stand_where_ops_are_and_gaps_are_empty(
+    lane: OpColumns, waits: dict[int, int], drawn: str
+) -> None:
+    assert text(lane, 0, 10, len(drawn), waits) == drawn
 
 
 def test_a_long_op_is_drawn_though_many_short_ones_follow() -> None:
@@ -43,15 +43,6 @@ def test_a_long_op_is_drawn_though_many_short_ones_follow() -> None:
     assert cells.positions == [0] * 4
     assert cells.begun == [0] * 4
     assert cells_of(lane, 200, 100, 2, 10**11).begun == [10, 10]
-
-
-def test_the_end_that_is_an_upper_bound_is_drawn_as_such() -> None:
-    late = ops([(1, 1, 20, 30)], flags=int(Flag.LATE))
-    assert text(late, 0, 10, 6) == "  A~~ "
-
-
-def test_the_time_until_the_last_rank_came_is_told_apart() -> None:
-    assert text(ops([(1, 1, 20, 50)]), 0, 10, 8, {0: 50}) == "  ▒▒▒AA "
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -33,17 +33,12 @@ def slow(culprits: tuple[int, ...], group: Iterable[int], world: int = 16) -> Fr
 
 
 def test_a_straggler_stands_beside_its_own_group_and_then_the_others_that_wait() -> None:
-    found = to_compare(slow((10,), range(8, 12)), (), None)
-    assert found[:4] == [10, 8, 9, 11]
-    assert found[4:] == [0, 1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 15]
-
-
-def test_the_rank_under_the_cursor_stays_first() -> None:
+    frame = slow((10,), range(8, 12))
+    found = to_compare(frame, (), None)
+    assert found == [10, 8, 9, 11, 0, 1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 15]
+    # The rank under the cursor stays first, and marked ranks are the only ones.
     assert to_compare(slow((10, 11), range(8, 12)), (), 11)[:4] == [11, 8, 9, 10]
-    assert to_compare(slow((10,), range(8, 12)), (3, 9), 10) == [3, 9]
-
-
-def test_lanes_have_the_same_ranks_first() -> None:
-    ranks, words = ranks_in_lanes(slow((10,), range(8, 12)), ())
+    assert to_compare(frame, (3, 9), 10) == [3, 9]
+    ranks, words = ranks_in_lanes(frame, ())
     assert ranks[:4] == [10, 8, 9, 11]
     assert words == "culprits first"

@@ -72,14 +72,7 @@ def test_the_newest_op_to_which_a_rank_came_last_is_found() -> None:
         last_late_op(lanes[3], meetings, LateIn(group), 2) == 2
     )  # not all are in view: the newest
     assert last_late_op(lanes[3], meetings, LateIn(("other", "0-3", 0)), 64) is None
-
-
-def test_of_one_line_only_its_ops_are_looked_at() -> None:
-    on_time: list[Row] = [(1, 6, 1000, 500), (1, 7, 2000, 500)]
-    late: list[Row] = [(1, 6, 1400, 100), (1, 7, 2400, 100)]
-    lanes = [*(lane(rank, on_time) for rank in range(3)), lane(3, late)]
-    meetings = Meetings({one.rank: one for one in lanes}.get)
-    group = identifier(lanes[0].groups[1])
+    # Of one line only its ops are looked at.
     op = lanes[3].ops.op(1)
     assert op.signature is not None
     of_line = LateIn(group, op.signature.kind, op.site)
