@@ -7,7 +7,7 @@ import signal
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,22 @@ def announced(folder: Path) -> announcement.Announcement:
     return wait_for(lambda: announcement.find_agent(folder), lambda: f"an agent: {absence(folder)}")
 
 
+def killed(folder: Path) -> int:
+    """Kills the agent that has announced itself; returns its pid."""
+    pid = announced(folder).pid
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: announcement.find_agent(folder) is None, "it is gone")
+    return pid
+
+
+def start_silent_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, agents end at once and say nothing."""
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\n")
+    silent.chmod(stat.S_IRWXU)
+    monkeypatch.setenv("FRTOP_AGENT_PYTHON", str(silent))
+
+
 def test_an_agent_and_a_key_are_made(folder: Path) -> None:
     assert start_agent() is None
     assert keys.load(create=False)
@@ -81,16 +97,6 @@ def test_no_key_is_made_beside_a_prepared_rank(
     announced(folder)
 
 
-def test_beside_rank_0_the_agent_makes_the_key(folder: Path) -> None:
-    RingBuilder(folder, rank=0)
-    assert start_agent() is None
-    source = LiveSource()
-    try:
-        frame_with(source, lambda frame: frame.hosts and frame.hosts[0].state == "reporting")
-    finally:
-        source.close()
-
-
 def test_the_agents_own_words_reach_the_user(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -110,10 +116,7 @@ def test_the_agents_own_words_reach_the_user(
 def test_an_agent_that_never_comes_up_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    silent = tmp_path / "python"
-    silent.write_text("#!/bin/sh\n")
-    silent.chmod(stat.S_IRWXU)
-    monkeypatch.setenv("FRTOP_AGENT_PYTHON", str(silent))
+    start_silent_python(tmp_path, monkeypatch)
     assert start_agent() is None
     assert absence(folder) is None
     monkeypatch.setattr(agent_start, "START_S", 0.0)
@@ -144,18 +147,13 @@ def test_after_a_kill_the_same_rings_are_served_again(
     """Its card and lock file lie there, and no rank may have noticed yet."""
     RingBuilder(folder, rank=0)
     assert start_agent() is None
-    first = announced(folder)
-    os.kill(first.pid, signal.SIGKILL)
-    wait_for(lambda: announcement.find_agent(folder) is None, "it is gone")
+    first = killed(folder)
     monkeypatch.setattr(agent_start, "_attempts", {})
     assert start_agent() is None
-    source = LiveSource()
-    try:
+    with closing(LiveSource()) as source:
         frame = frame_with(source, lambda frame: frame.ranks or frame.problem)
         assert not frame.problem
-    finally:
-        source.close()
-    assert announced(folder).pid != first.pid
+    assert announced(folder).pid != first
 
 
 def test_an_agent_that_was_about_to_leave_is_replaced(folder: Path) -> None:
@@ -178,14 +176,12 @@ def test_an_agent_that_dies_while_a_screen_is_open_is_replaced(
     keep_agent(folder)
     assert announcement.find_agent(folder) is None  # this process wanted none
     assert start_agent() is None
-    first = announced(folder)
-    os.kill(first.pid, signal.SIGKILL)
-    wait_for(lambda: announcement.find_agent(folder) is None, "it is gone")
+    first = killed(folder)
     keep_agent(folder)
     assert not AgentFiles.here(folder).lives  # not again and again
     monkeypatch.setattr(agent_start, "START_S", 0.0)
     keep_agent(folder)
-    assert announced(folder).pid != first.pid
+    assert announced(folder).pid != first
 
 
 def attempts_counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -206,12 +202,8 @@ def test_an_agent_that_cannot_come_up_is_started_ever_more_rarely(
 ) -> None:
     """As long as a screen is open, which may be for days."""
     assert start_agent() is None
-    os.kill(announced(folder).pid, signal.SIGKILL)
-    wait_for(lambda: announcement.find_agent(folder) is None, "it is gone")
-    silent = tmp_path / "python"
-    silent.write_text("#!/bin/sh\n")
-    silent.chmod(stat.S_IRWXU)
-    monkeypatch.setenv("FRTOP_AGENT_PYTHON", str(silent))
+    killed(folder)
+    start_silent_python(tmp_path, monkeypatch)
     monkeypatch.setattr(agent_start, "START_S", 0.05)
     times = attempts_counted(monkeypatch)
 
@@ -229,16 +221,13 @@ def test_an_agent_that_lived_for_long_is_replaced_at_once(
 ) -> None:
     assert start_agent() is None
     times = attempts_counted(monkeypatch)
-    for count in (1, 2):
-        agent = announced(folder)
-        agent_start._attempts[folder].begun -= 3600
-        keep_agent(folder, running=True)
-        os.kill(agent.pid, signal.SIGKILL)
-        wait_for(lambda: announcement.find_agent(folder) is None, "it is gone")
-        keep_agent(folder)
-        keep_agent(folder)
-        assert len(times) == count
-        assert agent_start._attempts[folder].pause_s == agent_start.START_S
+    agent_start._attempts[folder].begun -= 3600
+    keep_agent(folder, running=True)
+    killed(folder)
+    keep_agent(folder)
+    keep_agent(folder)
+    assert len(times) == 1
+    assert agent_start._attempts[folder].pause_s == agent_start.START_S
     announced(folder)
 
 

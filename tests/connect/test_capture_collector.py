@@ -73,11 +73,9 @@ class Scene:
         self.written.append((frame, sorted(histories), missing))
         return 4321
 
-    def begin(self, frame: Frame, settle_s: int = 0, *, automatic: bool = True) -> CaptureCollector:
-        return CaptureCollector(
-            self.tracker, self.files, frame, path=Path("x.cap"), automatic=automatic,
-            now=self.now, settle_ns=settle_s * S, write=self.write,
-        )  # fmt: skip
+    def begin(self, frame: Frame, **more: Any) -> CaptureCollector:
+        known = {"path": Path("x.cap"), "automatic": True, "now": self.now, "write": self.write}
+        return CaptureCollector(self.tracker, self.files, frame, **{**known, **more})
 
     def run(
         self, one: CaptureCollector, frame: Frame, seconds: int = 60, agent: Agent = respond
@@ -204,9 +202,7 @@ def test_a_file_that_cannot_be_written_is_a_problem(scene: Scene, named: tuple[s
         raise OSError(28, "No space left on device", *named)
 
     frame = frame_of(*ranks(["a"], 1))
-    one = CaptureCollector(
-        scene.tracker, scene.files, frame, path=Path("x.cap"), automatic=False, now=S, write=full
-    )
+    one = scene.begin(frame, write=full)
     scene.run(one, frame)
     assert (one.writing.state, str(one.writing.problem)) == (
         "failed", "x.cap: No space left on device; name another file, or make room there",
@@ -229,9 +225,7 @@ def test_an_existing_file_is_replaced_and_a_later_one_stays(
         return capture.write(there, *content, over=over)
 
     frame = frame_of(*ranks(["a"], 1))
-    one = CaptureCollector(
-        scene.tracker, scene.files, frame, path=path, automatic=False, now=S, write=write
-    )
+    one = scene.begin(frame, path=path, write=write)
     scene.run(one, frame)
     assert one.writing.path == str(path if before else tmp_path / "hang-2.cap")
     assert capture.read(Path(one.writing.path)).ranks
@@ -333,13 +327,13 @@ def test_a_verdict_is_waited_for_only_where_it_is_asked(
 ) -> None:
     frame = frame_of(*ranks(["a"], 1), health="hung", verdicts=(SUSPECT,))
     begun = scene.now
-    scene.run(scene.begin(frame, settle_s), frame)
+    scene.run(scene.begin(frame, settle_ns=settle_s * S), frame)
     assert waits_s * S <= scene.now - begun < (waits_s + 1) * S
 
 
 def test_an_interrupted_capture_has_what_came_and_names_the_rest(scene: Scene) -> None:
     frame = frame_of(*ranks(["a", "deaf"], 2), health="hung", verdicts=(SUSPECT,))
-    one = scene.begin(frame, settle_s=10)
+    one = scene.begin(frame, settle_ns=10 * S)
     for _ in range(20):
         scene.now += S // 20
         one.update(replace(frame, now_ns=scene.now), scene.now)
@@ -365,9 +359,5 @@ def test_a_redacted_capture_says_so_to_its_writer(scene: Scene) -> None:
 
     frame = frame_of(*ranks(["a"], 1))
     for redact in (False, True):
-        one = CaptureCollector(
-            scene.tracker, scene.files, frame, path=Path("x.cap"), automatic=False, now=scene.now,
-            redact=redact, write=write,
-        )  # fmt: skip
-        scene.run(one, frame)
+        scene.run(scene.begin(frame, redact=redact, write=write), frame)
     assert said == [None, True]

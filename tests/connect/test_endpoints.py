@@ -82,16 +82,22 @@ def resolved_names(resolver: Resolver) -> list[str]:
     return [name for name, _ in found]
 
 
-def test_a_slow_name_does_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    release = threading.Event()
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Until it is set, only the name `quick` is resolved."""
+    event = threading.Event()
 
     def slow(host: str, *rest: object, **more: object) -> list[object]:
-        if host == "slow":
-            release.wait(60)
+        if host != "quick":
+            event.wait(60)
             raise OSError("timed out")
         return [(None, None, None, "", ("10.0.0.1", 1))]
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
+    return event
+
+
+def test_a_slow_name_does_not_delay_others(release: threading.Event) -> None:
     resolver = Resolver(["slow", "quick"])
     for expected in ("quick", "slow"):
         assert resolved_names(resolver) == [expected]
@@ -99,17 +105,8 @@ def test_a_slow_name_does_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_many_slow_names_delay_a_quick_one_only_briefly(
-    monkeypatch: pytest.MonkeyPatch,
+    release: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release = threading.Event()
-
-    def slow(host: str, *rest: object, **more: object) -> list[object]:
-        if host != "quick":
-            release.wait(60)
-            raise OSError("timed out")
-        return [(None, None, None, "", ("10.0.0.1", 1))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", slow)
     monkeypatch.setattr(endpoints, "SLOW_S", 0.05)
     resolver = Resolver([*(f"slow{n}" for n in range(40)), "quick"])
     names = resolved_names(resolver)

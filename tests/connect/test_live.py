@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -51,14 +51,11 @@ def test_a_missing_key_is_reported_not_made(
 ) -> None:
     start_agent()
     monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
-    source = LiveSource()
-    try:
+    with closing(LiveSource()) as source:
         frame = frame_with(source, lambda f: "there is no key" in str(f.problem))
         assert str(tmp_path / "other") in str(frame.problem)
         assert "the agent of this host keeps its key elsewhere" in str(frame.problem)
         assert not keys.path().exists()
-    finally:
-        source.close()
 
 
 def test_no_key_is_made_for_remote_hosts(folder: Path) -> None:
@@ -75,26 +72,20 @@ def test_a_failure_of_frtop_is_reported_without_verdicts(
 
     monkeypatch.setattr(Engine, "judge", broken)
     keys.load(create=True)
-    source = LiveSource()
-    try:
+    with closing(LiveSource()) as source:
         frame = frame_with(source, lambda f: "frtop itself failed" in str(f.problem))
         assert "raised by the test" in str(frame.problem)
         assert frame.health == "undecided"
-    finally:
-        source.close()
 
 
 def test_hosts_behind_a_shell_need_neither_key_nor_agent(folder: Path) -> None:
     key = Path(os.environ["FRTOP_KEY_FILE"])
     command = f"env -i PATH={os.environ['PATH']} FRTOP_UNPREPARED=0 sh"
-    source = LiveSource([], places=places(["here"], command))
-    try:
+    with closing(LiveSource([], places=places(["here"], command))) as source:
         wait_for(lambda: [host.state for host in source.frame().hosts] == ["reporting"], "a frame")
         (host,) = source.frame().hosts
         assert host.may_act
         assert host.address == "via env"
-    finally:
-        source.close()
     assert not key.exists()
     assert not list(folder.iterdir())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -72,13 +73,10 @@ def test_both_hosts_are_reported_and_their_clocks_measured(pair: Pair, source: L
 
 
 def test_ranks_of_hosts_that_are_not_connected_are_unreachable(pair: Pair) -> None:
-    source = LiveSource(pair.names[:1])
-    try:
+    with closing(LiveSource(pair.names[:1])) as source:
         frame = frame_with(source, lambda f: f.ranks)
         assert (frame.coverage.reporting, frame.coverage.expected) == (1, 8)
         assert frame.coverage.unreachable == (1, 2, 3, 4, 5, 6, 7)
-    finally:
-        source.close()
 
 
 def test_a_capture_has_everything_of_all_ranks(

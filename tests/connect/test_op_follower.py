@@ -21,10 +21,11 @@ GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-1")
 class Ring:
     """Ops of one rank, as its agent gives them; each of them is one slot."""
 
-    def __init__(self, slots: int = 100_000, first: int = 1) -> None:
+    def __init__(self, issued: int = 0, slots: int = 100_000, first: int = 1) -> None:
         self.slots = slots
         self.first = first  # sequence; those of a Flight Recorder's ring are negative
         self.took: list[int] = []  # 0: pending
+        self.issue(issued)
 
     def issue(self, count: int, took: int = 5) -> None:
         self.took += [took] * count
@@ -84,8 +85,7 @@ def numbers(told: list[FollowedOps], what: str = "issued") -> list[int]:
 
 
 def test_what_was_over_before_is_not_told_and_what_is_pending_is() -> None:
-    ring = Ring()
-    ring.issue(10)
+    ring = Ring(10)
     ring.issue(1, took=0)
     following = Following(r0=ring)
     told = following.look()
@@ -94,8 +94,7 @@ def test_what_was_over_before_is_not_told_and_what_is_pending_is() -> None:
 
 
 def test_each_op_is_told_once_and_again_when_it_ends() -> None:
-    ring = Ring()
-    ring.issue(3)
+    ring = Ring(3)
     following = Following(r0=ring)
     assert numbers(following.look()) == []
     ring.issue(4)
@@ -110,16 +109,14 @@ def test_each_op_is_told_once_and_again_when_it_ends() -> None:
 
 
 def test_a_rank_that_issues_nothing_is_asked_once() -> None:
-    ring = Ring()
-    ring.issue(3)
+    ring = Ring(3)
     following = Following(r0=ring)
     following.look(5)
     assert len(following.limits) == 1
 
 
 def test_few_ops_are_asked_for_while_few_are_issued() -> None:
-    ring = Ring()
-    ring.issue(50_000)
+    ring = Ring(50_000)
     following = Following(r0=ring)
     for _ in range(5):
         ring.issue(100)
@@ -129,8 +126,7 @@ def test_few_ops_are_asked_for_while_few_are_issued() -> None:
 
 @pytest.mark.parametrize("first", [1, -(2**40)])
 def test_more_than_was_expected_is_asked_for_again_and_nothing_is_lost(first: int) -> None:
-    ring = Ring(first=first)
-    ring.issue(100)
+    ring = Ring(100, first=first)
     following = Following(r0=ring)
     following.look()
     issued = len(ring.took)
@@ -146,8 +142,7 @@ def test_more_than_was_expected_is_asked_for_again_and_nothing_is_lost(first: in
 
 @pytest.mark.parametrize("first", [1, -(2**40)])
 def test_ops_that_the_ring_no_longer_has_are_counted(first: int) -> None:
-    ring = Ring(slots=1000, first=first)
-    ring.issue(100)
+    ring = Ring(100, slots=1000, first=first)
     following = Following(r0=ring)
     following.look()
     ring.issue(5000)
@@ -178,10 +173,7 @@ def test_a_pending_op_that_is_far_back_ends_when_it_is_no_longer_pending(
 
 
 def test_a_host_has_one_request_at_a_time_and_its_ranks_take_turns() -> None:
-    rings = [Ring(), Ring(), Ring()]
-    for ring in rings:
-        ring.issue(2)
-    following = Following(r0=rings[0], r1=rings[1], r2=rings[2])
+    following = Following(r0=Ring(2), r1=Ring(2), r2=Ring(2))
     asked = []
     for _ in range(3):
         following.now += INTERVAL_NS
@@ -196,8 +188,7 @@ def test_a_host_has_one_request_at_a_time_and_its_ranks_take_turns() -> None:
 
 @pytest.mark.parametrize("reason", ["unprepared", "gone", "busy"])
 def test_a_refusal_is_told_once_and_the_rank_is_asked_again(reason: str) -> None:
-    ring = Ring()
-    ring.issue(2)
+    ring = Ring(2)
     following = Following(r0=ring)
     answer = following.answer
     following.answer = lambda _, request: wire.Error(  # type: ignore[method-assign]

@@ -23,6 +23,7 @@ from frtop_tui.connect.connection_events import (
 from frtop_tui.connect.endpoints import Endpoint, PipeEndpoint
 from frtop_tui.connect.pipes.place_search import FoundPlaces, PlaceSearch
 from frtop_tui.connect.session import RESOLVE_AGAIN_NS, Session
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.job.model import AgentKey
 
@@ -89,6 +90,12 @@ def respond(
     session.handle(ResponseReceived(host, wire.StateResponse(asked, update)), S)
 
 
+def frame_of(session: Session) -> Frame:
+    frame = session.frame()
+    assert frame is not None
+    return frame
+
+
 def test_a_frame_with_the_keys_of_a_restarted_agent_is_replaced_at_once(
     agents: FakeAgents, resolved: list[Endpoint]
 ) -> None:
@@ -96,14 +103,10 @@ def test_a_frame_with_the_keys_of_a_restarted_agent_is_replaced_at_once(
     resolved.append(Endpoint("n", "10.0.0.1", 7677, 7678))
     session.discover(S)
     respond(session, "n", "first", {1: 0, 2: 1})
-    frame = session.frame()
-    assert frame is not None
-    assert frame.ranks[0].key == 1
+    assert frame_of(session).ranks[0].key == 1
     assert session.frame() is None  # not yet time for another one
     respond(session, "n", "second", {1: 1, 2: 0})
-    frame = session.frame()
-    assert frame is not None
-    assert frame.ranks[0].key == 2
+    assert frame_of(session).ranks[0].key == 2
 
 
 def test_a_name_that_was_an_alias_is_looked_up_again_when_the_other_is_lost(
@@ -149,9 +152,7 @@ def session_with(agents: FakeAgents, places: FakePlaces) -> Session:
 
 def hosts_of(session: Session) -> dict[str, tuple[str, str]]:
     session._next_frame = 0
-    frame = session.frame()
-    assert frame is not None
-    return {host.name: (host.state, host.progress) for host in frame.hosts}
+    return {host.name: (host.state, host.progress) for host in frame_of(session).hosts}
 
 
 OURS, THEIRS = b"ours", b"theirs"
@@ -168,9 +169,7 @@ def two_owners(agents: FakeAgents, resolved: list[Endpoint]) -> Session:
 
 
 def ranks_of(session: Session) -> dict[int, str]:
-    frame = session.frame()
-    assert frame is not None
-    return {rank: view.host for rank, view in frame.ranks.items()}
+    return {rank: view.host for rank, view in frame_of(session).ranks.items()}
 
 
 def test_nobody_else_sends_updates_of_our_agent(
@@ -191,8 +190,7 @@ def test_nobody_else_takes_the_place_of_our_agent(
 ) -> None:
     session = two_owners(agents, resolved)
     respond(session, "yours", "known", {1: 1}, key=THEIRS, whose="other")
-    frame = session.frame()
-    assert frame is not None
+    frame = frame_of(session)
     assert {host.name: host.agent_key for host in frame.hosts} == {"mine": "own", "yours": "other"}
     assert {view.host for view in frame.ranks.values()} == {"mine", "yours"}
 
@@ -204,9 +202,7 @@ def test_ranks_of_another_owner_are_not_ours_when_our_agent_comes_back_there(
     respond(session, "mine", "theirs", {1: 1}, key=THEIRS, whose="other")
     session.handle(ConnectionFailed("mine", FrtopError("gone", "wait")), S)
     session.handle(Connected("mine", key=OURS, whose="own"), S)  # its ranks are yet to come
-    frame = session.frame()
-    assert frame is not None
-    assert {host.name: host.agent_key for host in frame.hosts}["mine"] == "other"
+    assert {host.name: host.agent_key for host in frame_of(session).hosts}["mine"] == "other"
 
 
 def test_a_host_behind_a_shell_says_how_far_it_is(agents: FakeAgents) -> None:
@@ -225,9 +221,7 @@ def test_a_host_behind_a_shell_says_how_far_it_is(agents: FakeAgents) -> None:
     assert hosts_of(session)["n"][1] == ""
     session.handle(Connected("n", ("no stacks there; allow them",)), S)
     session._next_frame = 0
-    frame = session.frame()
-    assert frame is not None
-    assert frame.hosts[0].notes == ("no stacks there; allow them",)
+    assert frame_of(session).hosts[0].notes == ("no stacks there; allow them",)
 
 
 def test_a_second_way_to_a_host_is_taken_when_the_first_is_lost(agents: FakeAgents) -> None:
@@ -261,8 +255,7 @@ def test_what_was_not_asked_for_is_not_taken_in(
     respond(session, "n", "first", {1: 0, 2: 1})
     respond(session, "m", "second", {1: 2})
     session.requests.watch(frozenset({0}))
-    frame = session.frame()
-    assert frame is not None
+    frame = frame_of(session)
     (number,) = (
         one.id
         for host, one in agents.sent

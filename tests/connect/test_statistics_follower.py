@@ -46,6 +46,18 @@ class Following:
         self.told.append(found)
         self.shown.append(shown)
 
+    @property
+    def newest(self) -> JobStatistics:
+        found = self.told[-1]
+        assert found is not None
+        return found
+
+    @property
+    def newest_shown(self) -> JobStatistics:
+        found = self.shown[-1]
+        assert found is not None
+        return found
+
     def clock(self, host: str) -> int:
         return 500 * S if host == "node1" else 0
 
@@ -119,8 +131,7 @@ def test_slices_follow_each_other_on_the_clock_of_each_host(following: Following
 def test_a_window_is_what_its_slices_have(following: Following) -> None:
     following.follower.want(ALL)
     following.go_on()
-    found = following.told[-1]
-    assert found is not None
+    found = following.newest
     assert (len(following.told), found.ranks, found.missing) == (1, (0, 1, 2, 3), ())
     (row,) = found.calls
     assert row.count == pytest.approx(4 * 600, abs=4)
@@ -128,8 +139,7 @@ def test_a_window_is_what_its_slices_have(following: Following) -> None:
     assert row.skew_ns == 0
     for _ in range(30):
         following.go_on(5)
-    later = following.told[-1]
-    assert later is not None
+    later = following.newest
     assert later.calls[0].count == pytest.approx(4 * 600, abs=4 * 52)
     assert later.seconds == pytest.approx(60, abs=5.5)
     assert later.calls[0].rate == pytest.approx(40, rel=0.01)
@@ -141,17 +151,14 @@ def test_verdicts_on_long_steps_are_made_of_more_than_a_minute(following: Follow
     following.follower.want(StatisticsWanted(120.0), "screen")
     following.go_on()
     following.go_on()
-    found, shown = following.told[-1], following.shown[-1]
-    assert found is not None
-    assert shown is not None
+    found, shown = following.newest, following.newest_shown
     assert found.seconds == pytest.approx(600, abs=5.5)
     assert shown.seconds == pytest.approx(120, abs=5.5)
     assert len(found.groups[0].arrivals) == pytest.approx(60, abs=1)
     following.every_ns = S // 10
     for _ in range(3):
         following.go_on(5)
-    quick = following.told[-1]
-    assert quick is not None
+    quick = following.newest
     assert quick.seconds < 125
 
 
@@ -168,8 +175,7 @@ def test_ranks_that_an_answer_left_out_are_asked_for_again(following: Following)
     following.most = 1
     following.follower.want(StatisticsWanted(5.0, calls=True))
     following.go_on()
-    found = following.told[-1]
-    assert found is not None
+    found = following.newest
     assert found.ranks == (0, 1, 2, 3)
     assert found.calls[0].count == 4 * 50
 
@@ -180,8 +186,7 @@ def test_an_agent_that_does_not_know_the_question_is_named_once(following: Follo
     for _ in range(3):
         following.go_on(5)
     assert sum(host == "node1" for host, _ in following.asked) == 1
-    found = following.told[-1]
-    assert found is not None
+    found = following.newest
     assert found.missing == (2, 3)
     assert "node1" in found.notes[0]
 
@@ -196,14 +201,12 @@ def test_a_host_that_does_not_answer_holds_nobody_up(following: Following) -> No
     following.answer = deaf  # type: ignore[method-assign]
     for _ in range(9):
         following.go_on(2.5)
-    found = following.told[-1]
-    assert found is not None
+    found = following.newest
     assert found.missing == (2, 3)
     following.answer = respond  # type: ignore[method-assign]
     for _ in range(8):
         following.go_on(5)
-    assert following.told[-1] is not None
-    assert following.told[-1].missing == ()
+    assert following.newest.missing == ()
 
 
 def test_another_job_begins_anew(following: Following) -> None:
@@ -228,7 +231,7 @@ def test_a_screen_has_a_window_of_its_own_beside_that_of_the_verdicts(following:
     following.follower.want(StatisticsWanted(), "verdicts")
     following.follower.want(ALL, "screen")
     following.go_on()
-    assert following.told[-1] is not None
+    assert following.newest
     assert following.shown[-1] is None  # the same window
     asked = len(following.asked)
     following.follower.want(replace(ALL, window_s=10.0), "screen")
@@ -236,9 +239,7 @@ def test_a_screen_has_a_window_of_its_own_beside_that_of_the_verdicts(following:
     assert len(following.asked) == asked  # what is known is put together anew
     for _ in range(4):
         following.go_on(5.0)
-    whole, shown = following.told[-1], following.shown[-1]
-    assert whole is not None
-    assert shown is not None
+    whole, shown = following.newest, following.newest_shown
     assert whole.seconds == pytest.approx(60, abs=16)
     assert shown.seconds == pytest.approx(10, abs=1)
     assert shown.calls[0].count == pytest.approx(4 * 10 * 10, abs=40)
@@ -246,8 +247,6 @@ def test_a_screen_has_a_window_of_its_own_beside_that_of_the_verdicts(following:
     following.follower.want(replace(ALL, window_s=3600.0), "screen")
     for _ in range(3):
         following.go_on(5.0)
-    whole, shown = following.told[-1], following.shown[-1]
-    assert whole is not None
-    assert shown is not None
+    whole, shown = following.newest, following.newest_shown
     assert 60 <= whole.seconds <= 75  # as the pieces of the time before are
     assert shown.seconds > 3600

@@ -63,9 +63,10 @@ def lives(pid: int) -> bool:
         return False
 
 
-def test_a_shell_becomes_an_agent_and_one_place_counts_once_whatever_login_scripts_print(
-    operator: OperatorPipes,
+def test_a_shell_becomes_an_agent_and_is_tried_again_when_it_breaks_off(
+    operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(failures, "QUICK_S", 0.2)
     endpoint = operator.connect("here", *CLEAN, "sh")
     operator.await_event(Connected("here"))
     assert operator.connections.is_up("here")
@@ -77,6 +78,14 @@ def test_a_shell_becomes_an_agent_and_one_place_counts_once_whatever_login_scrip
     words = [one.text for one in operator.events if isinstance(one, Progressed)]
     assert words[0] == "starting env"
     assert words[1].startswith("Python 3.")
+    (shell,) = children(os.getpid(), "-I -S")
+    operator.events.clear()
+    os.kill(shell, signal.SIGKILL)
+    text = operator.await_failure("here")
+    assert text.startswith("the connection to here broke off")
+    assert not operator.connections.is_up("here")
+    operator.await_event(Connected("here"))
+    assert isinstance(operator.ask("here", 9), wire.StateResponse)
     (shell,) = children(os.getpid(), "-I -S")
     login_scripts = r"echo Welcome; printf '\033[1mframed\033[0m\nfrtop\nprompt> '; exec sh"
     alias = operator.connect("alias", *CLEAN, "sh", "-c", login_scripts)
@@ -104,22 +113,6 @@ def test_the_other_end_says_why_there_is_no_agent(operator: OperatorPipes) -> No
     text = operator.await_failure("here")
     assert "/no/such/python" in text
     assert "--python PATH" in text
-
-
-def test_a_host_that_breaks_off_is_tried_again(
-    operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(failures, "QUICK_S", 0.2)
-    operator.connect("here", *CLEAN, "sh")
-    operator.await_event(Connected("here"))
-    (shell,) = children(os.getpid(), "-I -S")
-    operator.events.clear()
-    os.kill(shell, signal.SIGKILL)
-    text = operator.await_failure("here")
-    assert text.startswith("the connection to here broke off")
-    assert not operator.connections.is_up("here")
-    operator.await_event(Connected("here"))
-    assert isinstance(operator.ask("here", 9), wire.StateResponse)
 
 
 def test_commands_start_a_few_at_a_time(

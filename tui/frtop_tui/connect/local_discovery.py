@@ -51,7 +51,7 @@ class LocalDiscovery:
         named: Sequence[str],
         running: Callable[[Path], Sequence[Announcement]] = announcement.find_agents,
     ) -> None:
-        """Args: named: hosts the operator named; running: gives the agents of a folder."""
+        """`named`: hosts that the operator named; `running` gives the agents of a folder."""
         self._named = frozenset(named)
         self._running = running
         self._known: dict[str, Announcement] = {}

@@ -96,21 +96,11 @@ class RequestTracker:
         under_way: dict[About, int] | None = None,
         about: About | None = None,
     ) -> int:
-        """Sends a request at its turn, and again if the agent was busy or away.
+        """Sends a request at its turn, and again if the agent was busy or away; returns its id.
 
-        Args:
-            host: the host to ask.
-            request: what to ask; its id is set here. At most `at_once` of its class are under way
-            at a host, the others wait.
-            on_response: called once; gets a "deadline" error if nothing arrived in time.
-            now: operator's clock.
-            timeout_ns: how long its turn lasts; None: as its class says.
-            agent: the generation whose keys the request uses; None: the current one.
-            under_way: maps `about` to the id of the request until it ends.
-            about: what distinguishes the owner's requests.
-
-        Returns:
-            The id of the request, for `drop`.
+        At most `at_once` of its class are under way at a host, the others wait. Its turn lasts
+        `timeout_ns`, or as long as its class says. `agent` is the generation whose keys it uses, by
+        default the current one. `under_way` maps `about` to the id until the request ends.
         """
         timeout_ns = timeout_ns or round(request.timeout_s * 1e9)
         number, pending = self._new(
@@ -136,11 +126,8 @@ class RequestTracker:
     ) -> int:
         """Sends a request once, now or not at all; a lost connection ends it.
 
-        Without `timeout_ns`, the timeout adapts to the host: it doubles if nothing arrived.
-
-        Returns:
-            The id of the request; 0 if it could not be sent, or if one `about` the same is under
-            way.
+        Without `timeout_ns`, the timeout adapts to the host: it doubles if nothing arrived. Returns
+        its id; 0 if it could not be sent, or if one `about` the same is under way.
         """
         if under_way is not None and about in under_way:
             return 0
