@@ -104,6 +104,8 @@ def test_a_state_is_received_and_updates_follow(
     assert updated.update.instance == received.response.update.instance
     assert updated.key == pair.public
     assert updated.update.number > received.response.update.number
+    connections.disconnect(endpoint)
+    assert not connections.is_up("node0")
 
 
 def written(file: Path, *lines: str) -> None:

@@ -109,6 +109,22 @@ def test_a_frame_with_the_keys_of_a_restarted_agent_is_replaced_at_once(
     assert frame_of(session).ranks[0].key == 2
 
 
+def test_a_name_that_does_not_resolve_has_failed_and_one_that_moves_is_followed(
+    agents: FakeAgents, resolved: list[Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_of(agents, "n")
+    unknown = [("n", FrtopError("unknown", "check it"))]
+    with monkeypatch.context() as patched:
+        patched.setattr("frtop_tui.connect.endpoints.Resolver.resolved", lambda _: unknown)
+        session.discover(S)
+    assert hosts_of(session) == {"n": ("failed", "")}
+    for address in ("10.0.0.1", "10.0.0.2"):
+        endpoint = Endpoint("n", address, 7677, 7678)
+        resolved.append(endpoint)
+        session.discover(S)
+        assert agents.endpoints == {"n": endpoint}
+
+
 def test_a_name_that_was_an_alias_is_looked_up_again_when_the_other_is_lost(
     agents: FakeAgents, resolved: list[Endpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:

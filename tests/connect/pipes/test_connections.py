@@ -67,6 +67,7 @@ def test_a_shell_becomes_an_agent_and_is_tried_again_when_it_breaks_off(
     operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failures, "QUICK_S", 0.2)
+    monkeypatch.setattr(connections, "STEADY_S", 0.0)
     endpoint = operator.connect("here", *CLEAN, "sh")
     operator.await_event(Connected("here"))
     assert operator.connections.is_up("here")
