@@ -63,13 +63,6 @@ def test_ranks_are_blocked_since_they_wait_and_late_since_they_are_waited_for() 
         assert (found.now_ns - found.ranks[rank].state_since_ns) / 1e9 == pytest.approx(14, abs=1)
 
 
-def test_a_rank_of_which_nothing_new_is_known_stays_the_same_object() -> None:
-    scene = Scene(4)
-    scene.hear()
-    first, second = (scene.engine.judge(scene.frame()).frame for _ in range(2))
-    assert all(first.ranks[rank] is second.ranks[rank] for rank in range(4))
-
-
 TIMED_OUT = "[/w/gloo/unbound_buffer.cc:78] Timed out waiting 60000ms for recv operation"
 
 

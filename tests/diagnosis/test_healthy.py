@@ -85,20 +85,16 @@ def test_a_pending_op_while_the_next_batch_is_fetched() -> None:
     assert_quiet(scene.settle())
 
 
-def test_a_receive_that_was_posted_early_and_is_pending_for_ever() -> None:
+@pytest.mark.parametrize("at_lock", [False, True])
+def test_a_receive_that_was_posted_early_and_is_pending_for_ever(*, at_lock: bool) -> None:
     scene = Scene(4)
     scene.waits([0], "recv", for_s=3000, sync=False, p2p=True, peer=1)
     for rank in range(4):
         scene.at(rank, frame("train.py:30"), active=True)
         scene.kernel(rank, "R")
-    assert_quiet(scene.settle())
-
-
-def test_an_early_receive_on_a_rank_that_waits_for_a_lock() -> None:
-    scene = Scene(4)
-    scene.waits([0], "recv", for_s=3000, sync=False, p2p=True, peer=1)
-    scene.at(0, *LOCK)
-    scene.kernel(0, "S", "clock_nanosleep")
+    if at_lock:
+        scene.at(0, *LOCK)
+        scene.kernel(0, "S", "clock_nanosleep")
     assert_quiet(scene.settle())
 
 

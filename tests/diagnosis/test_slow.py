@@ -14,7 +14,6 @@ from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.cases.slow.detect import compared, search
 from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks
-from frtop_tui.diagnosis.cases.slow.parts import own_parts
 from frtop_tui.diagnosis.cases.slow.slow_links import SlowLink
 from frtop_tui.diagnosis.cases.slow.straggling import chance
 from frtop_tui.job.statistics import JobStatistics
@@ -365,7 +364,7 @@ def test_imbalance_that_moves_raises_nothing(lasts: int) -> None:
         assert not late(job.run(150))
 
 
-@pytest.mark.parametrize("after", [0, 10, 20, 40])
+@pytest.mark.parametrize("after", [0, 20])
 def test_one_disturbance_of_some_seconds_raises_nothing(after: int) -> None:
     """4 s in which one of many ranks is late in each step: another program starts beside it."""
     job = data_parallel(16, work=50.0).run(100).run(40, late={7: 50.0})
@@ -497,13 +496,3 @@ def test_the_chance_of_dice() -> None:
     assert chance(10, 10, 0.5) == pytest.approx(1 / 1024)
     assert chance(4, 0, 0.25) == pytest.approx(1)
     assert chance(20, 15, 0.5) == pytest.approx(0.0207, rel=0.01)
-
-
-def test_of_long_windows_only_the_newest_steps_are_compared() -> None:
-    """All steps of 10,000 ranks, in each of their groups, would take seconds."""
-    job = data_parallel(2).run(60)
-    found = own_parts(job.statistics(), (0, 1), 24)
-    assert len(found) == 24
-    behind = {0: job.statistics().steps[0], 1: job.statistics().steps[1][:-16]}
-    found = own_parts(replace(job.statistics(), steps=behind), (0, 1), 24)
-    assert len(found) == 24, "an answer of rank 1 is missing"

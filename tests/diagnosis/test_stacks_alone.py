@@ -11,19 +11,12 @@ from msgspec.structs import replace
 from diagnosis.scenes import BACKWARD, C10D, DATALOADER, LOCK, frame
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.evidence.c10d_call import call_of, path_of, program_order
-from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
-from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.diagnosis.model import Frame, Verdict, observed
 from frtop_tui.diagnosis.words.absence import absence_of
 from frtop_tui.files.pyspy import frame_of
-from frtop_tui.job.model import (
-    DUMPS,
-    ObservedFrame,
-    ObservedRank,
-    as_rank,
-)
+from frtop_tui.job.model import DUMPS
 from frtop_tui.text.exit_status import exit_status
 
 SECOND = 1_000_000_000
@@ -500,32 +493,15 @@ def test_a_thread_that_nobody_waits_for_does_not() -> None:
 # Through the same stages as a recorded job
 
 
-def test_a_stack_inside_a_call_is_a_wait_in_the_graph() -> None:
-    found = judged({0: REDUCE, 1: REDUCE, 2: SLEEP, 3: receive(0), 4: receive(0)})
-    index = RankIndex()
-    graph = WaitGraph(index)
-    index.update(found.ranks)
-    graph.update(found.now_ns)
-    nodes = {tuple(node.waiting): node for node in graph.overdue(found.now_ns)}
-    assert nodes.keys() == {(0, 1), (3,), (4,)}
-    assert [*nodes[0, 1].free] == [2]
-    assert nodes[3,].blocked_at == nodes[4,].blocked_at == {0: nodes[0, 1]}
-
-
 def test_nobody_is_asked_where_there_are_only_files() -> None:
-    found = judged({0: REDUCE, 1: REDUCE, 2: SLEEP})
-    ranks = {number: as_rank(ObservedRank, rank) for number, rank in found.ranks.items()}
-    frame = ObservedFrame(now_ns=found.now_ns, wall_ns=found.wall_ns, health="healthy", ranks=ranks)
-    judgement = Engine().judge(frame)
+    judgement = Engine().judge(observed(judged({0: REDUCE, 1: REDUCE, 2: SLEEP})))
     assert [verdict.culprits for verdict in judgement.frame.verdicts] == [(2,)]
     assert judgement.look_requests == ()
 
 
 def test_stacks_alone_are_never_healthy() -> None:
-    ranks = judged({0: SLEEP, 1: SLEEP}).ranks
-    plain = {number: as_rank(ObservedRank, rank) for number, rank in ranks.items()}
-    frame = ObservedFrame(now_ns=1, wall_ns=1, health="healthy", ranks=plain)
-    assert Engine().judge(frame).frame.health == "undecided"
+    healthy = replace(observed(judged({0: SLEEP, 1: SLEEP})), health="healthy")
+    assert Engine().judge(healthy).frame.health == "undecided"
 
 
 # From a stack to a call
