@@ -483,16 +483,16 @@ LOCK = (
 )
 
 
-def three_wait(for_s: float = 10.0) -> Scene:
-    """Ranks 0, 1 and 3 wait in an op that rank 2 has not entered."""
+def three_wait(for_s: float = 10.0, **how: Any) -> Scene:
+    """Ranks 0, 1 and 3 wait in an op that rank 2 has not entered; `how` as for `Scene.waits`."""
     scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=for_s)
+    scene.waits([0, 1, 3], "all_reduce", for_s=for_s, **how)
     return scene
 
 
-def one_sleeps() -> Scene:
+def one_sleeps(for_s: float = 10.0, **how: Any) -> Scene:
     """The same, and rank 2 sleeps."""
-    scene = three_wait()
+    scene = three_wait(for_s, **how)
     scene.sleeps(2)
     return scene
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, Scene, frame, only, told
+from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, Scene, frame, only, three_wait, told
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.blocked_op import wait_of
@@ -40,8 +40,7 @@ def test_a_thread_that_issued_a_later_op_is_not_blocked_in_the_earlier() -> None
 def test_who_is_asleep_in_a_wait_with_ops_pending_is_blocked(
     stack: tuple[wire.TraceFrame, ...],
 ) -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
+    scene = three_wait(sync=False)
     for rank in (0, 1, 3):
         scene.at(rank, *stack)
     scene.sleeps(2)
@@ -50,8 +49,7 @@ def test_who_is_asleep_in_a_wait_with_ops_pending_is_blocked(
 
 
 def test_without_stacks_a_sleeping_rank_counts_as_blocked() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
+    scene = three_wait(sync=False)
     for rank in range(4):
         scene.actors[rank].dump_error = "refused"
     scene.kernel(2, "S", "clock_nanosleep")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import BACKWARD, LOCK, Scene, frame
+from diagnosis.scenes import BACKWARD, LOCK, Scene, frame, one_sleeps, three_wait
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.text.exit_status import exit_status
 
@@ -24,32 +24,26 @@ def assert_waiting(found: Frame) -> None:
 
 @pytest.mark.parametrize("waited", [0.01, 0.5, 2.0, 2.9])
 def test_a_wait_shorter_than_three_seconds(waited: float) -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=waited, usual_s=0.02)
+    scene = three_wait(waited, usual_s=0.02)
     scene.at(2, frame("train.py:30"), active=True)
     assert_quiet(scene.settle(0))
 
 
 @pytest.mark.parametrize("usual", [1.0, 2.0, 10.0])
 def test_a_wait_shorter_than_five_times_the_usual(usual: float) -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=4.9 * usual, usual_s=usual)
-    scene.sleeps(2)
+    scene = one_sleeps(4.9 * usual, usual_s=usual)
     assert_waiting(scene.settle(0))
 
 
 @pytest.mark.parametrize("usual", [2.0, 10.0])
 def test_a_wait_about_as_long_as_usual(usual: float) -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=1.9 * usual, usual_s=usual)
+    scene = three_wait(1.9 * usual, usual_s=usual)
     assert_quiet(scene.settle(0))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_a_site_without_history_has_half_a_minute(count: int) -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=29, usual_count=count)
-    scene.sleeps(2)
+    scene = one_sleeps(29, usual_count=count)
     assert_waiting(scene.settle(0))
     scene.pass_time(2)
     assert scene.judge().frame.verdicts

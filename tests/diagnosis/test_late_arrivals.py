@@ -8,8 +8,7 @@ from diagnosis.scenes import COLLECTIVE, Scene, frame, only, three_wait, told
 
 
 def test_an_op_is_not_stuck_because_its_last_rank_took_long_to_come() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=4)
+    scene = three_wait(4)
     scene.does([2], "all_reduce", number=8, ago=0.1)
     found = scene.judge().frame
     assert not found.verdicts
@@ -19,8 +18,7 @@ def test_an_op_is_not_stuck_because_its_last_rank_took_long_to_come() -> None:
 
 
 def test_what_nobody_has_measured_yet_takes_its_time_from_the_last_one_on() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=40, usual_count=0)
+    scene = three_wait(40, usual_count=0)
     scene.waits([2], "all_reduce", for_s=10, usual_count=0)
     assert not scene.settle(4).verdicts
     assert only(scene.settle(20)).kind == "stuck"

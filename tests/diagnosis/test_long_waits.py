@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import Scene, frame
+from diagnosis.scenes import Scene, frame, three_wait
 from frtop_tui.text.exit_status import exit_status
 from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
@@ -36,8 +36,7 @@ def test_a_few_seconds_are_nothing(for_s: float, health: str) -> None:
 
 
 def test_a_known_site_tells_what_is_usual_there() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=9, usual_s=2)
+    scene = three_wait(9, usual_s=2)
     (note,) = scene.settle(0).notes
     assert note == (
         "ranks 0-1,3 wait 9.0s in all_reduce #8 of default_pg at train.py:20; usually 2.00 s there"
@@ -45,8 +44,7 @@ def test_a_known_site_tells_what_is_usual_there() -> None:
 
 
 def test_without_a_line_nothing_is_said_to_be_usual_there() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=9, usual_s=2, site=None)
+    scene = three_wait(9, usual_s=2, site=None)
     (note,) = scene.settle(0).notes
     assert note == (
         "ranks 0-1,3 wait 9.0s in all_reduce #8 of default_pg;"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only, told
+from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only, three_wait, told
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import difference
 from frtop_probe.ring.rank_ranges import fold
@@ -75,8 +75,7 @@ def test_uneven_lists_are_legal_on_nccl_only(backend: str, field: str | None) ->
 
 
 def test_the_minority_is_named_against_the_majority() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=3)
+    scene = three_wait(3)
     scene.waits([2], "barrier", for_s=3, site="train.py:99")
     found = scene.settle()
     verdict = only(found)
@@ -105,15 +104,13 @@ def test_the_headline_says_that_the_job_hangs(in_it: list[int], for_s: float, sa
     ("train.py:99", "compare the calls of rank 2 up to #8 of default_pg with those of rank 0"),
 ])  # fmt: skip
 def test_the_next_step_is_where_the_difference_came_from(site: str, step: str) -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=3, reduce="sum")
+    scene = three_wait(3, reduce="sum")
     scene.waits([2], "all_reduce", for_s=3, reduce="max", site=site)
     assert only(scene.settle()).next.startswith(step)
 
 
 def test_it_stays_found_when_an_agent_has_forgotten_who_it_was() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=3)
+    scene = three_wait(3)
     scene.waits([2], "barrier", for_s=3)
     scene.settle()
     scene.gone(2)
@@ -399,8 +396,7 @@ def test_a_mismatch_says_which_module_issued_the_ops() -> None:
 
 
 def _in_modules(issuers: tuple[wire.Issuer, wire.Issuer]) -> Verdict:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=3)
+    scene = three_wait(3)
     scene.waits([2], "broadcast", root=0, for_s=3)
     for rank, actor in scene.actors.items():
         actor.pending = [replace(op, issuer=issuers[rank == 2]) for op in actor.pending]

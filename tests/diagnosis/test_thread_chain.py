@@ -185,8 +185,7 @@ def test_a_hook_is_where_its_backward_pass_is(
     frames: tuple[wire.TraceFrame, ...], cause: str, of_its_own: bool
 ) -> None:
     """It runs in a thread of autograd, or in the one that has called `backward`."""
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
+    scene = three_wait(sync=False)
     for rank in (0, 1, 3):
         scene.at(rank, *BACKWARD)
     scene.waits([2], "all_reduce", for_s=9, sync=False, number=7)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from diagnosis.absences import reads_file, sleeps, waits_for_lock
-from diagnosis.scenes import MAIN, SECOND, Scene, frame, only
+from diagnosis.scenes import MAIN, SECOND, Scene, frame, only, three_wait
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
@@ -335,8 +335,7 @@ def test_c_code_that_runs_at_one_line_may_be_behind_a_full_queue(
 
 
 def test_a_wait_for_a_device_that_spins_is_no_progress() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=40)
+    scene = three_wait(40)
     synchronize = frame("/v/site-packages/torch/cuda/__init__.py:1085", "synchronize")
     scene.at(2, synchronize, frame("train.py:33"), active=True)
     for second in range(6):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import SECOND, Scene, frame, only, told
+from diagnosis.scenes import SECOND, Scene, frame, one_sleeps, only, told
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.text.exit_status import exit_status
@@ -307,9 +307,7 @@ def test_a_silent_host_makes_no_wait_older() -> None:
 
 
 def test_a_wait_that_was_overdue_before_a_short_silence_stays_overdue() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=4)
-    scene.sleeps(2)
+    scene = one_sleeps(4)
     scene.settle(1)
     scene.pass_time(2)
     assert only(scene.engine.judge(scene.frame()).frame).culprits == (2,)
