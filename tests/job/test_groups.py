@@ -38,14 +38,14 @@ def test_ranks_may_number_the_same_group_differently() -> None:
     assert (found[0].number, found[0].late, found[0].members) == (6, (0,), (0, 1))
 
 
-def test_a_name_with_other_members_is_another_group() -> None:
+def test_a_name_with_other_members_or_in_another_epoch_is_another_group() -> None:
     found = group_views([view(0, [group(1, "1", "0-1")], {}), view(2, [group(1, "1", "2-3")], {})])
     assert [one.key.ranks for one in found] == ["0-1", "2-3"]
-
-
-def test_an_epoch_is_another_group() -> None:
     found = group_views([view(0, [group(1, "0", "0"), group(2, "0", "0", 1)], {})])
     assert [one.key.epoch for one in found] == [0, 1]
+    found = group_views([view(0, [group(1, "7", "0"), group(2, "0", "0-3")], {})])
+    assert [one.key.name for one in found] == ["0", "7"]  # large ones come first
+    assert members_of("nonsense") == ()
 
 
 def test_a_member_without_an_op_there_is_at_zero() -> None:
@@ -81,15 +81,6 @@ def test_idle_is_counted_on_the_operators_clock() -> None:
     one = group(1, "0", "0-1")
     found = group_views([view(0, [one], {1: 5}), view(1, [one], {1: 5})])
     assert found[0].idle_s(12 * SECOND) == pytest.approx(3)
-
-
-def test_large_groups_come_first() -> None:
-    found = group_views([view(0, [group(1, "7", "0"), group(2, "0", "0-3")], {})])
-    assert [one.key.name for one in found] == ["0", "7"]
-
-
-def test_text_that_names_no_ranks_has_no_members() -> None:
-    assert members_of("nonsense") == ()
 
 
 @pytest.mark.parametrize(("name", "description", "label"), [

@@ -93,16 +93,11 @@ def test_dead_ranks_of_an_earlier_attempt_are_not_in_the_new_one() -> None:
     ]  # fmt: skip
 
 
-def test_a_reused_port_is_another_job() -> None:
-    again = structs.replace(FIRST, nonce="n9")
-    jobs = jobs_of(record(FIRST, ended=True), record(again, at=30))
-    assert [job.job.nonce for job in jobs] == ["n9", "n1"]
-
-
-def test_new_ranks_on_the_port_of_an_ended_job_are_another_job() -> None:
-    early = structs.replace(FIRST, nonce="")
-    jobs = jobs_of(record(FIRST, 0, ended=True), record(early, 0, at=30))
-    assert [(job.job.nonce, len(job.records)) for job in jobs] == [("", 1), ("n1", 1)]
+@pytest.mark.parametrize("nonce", ["n9", ""])
+def test_new_ranks_on_the_port_of_an_ended_job_are_another_job(nonce: str) -> None:
+    again = structs.replace(FIRST, nonce=nonce)
+    jobs = jobs_of(record(FIRST, 0, ended=True), record(again, 0, at=30))
+    assert [(job.job.nonce, len(job.records)) for job in jobs] == [(nonce, 1), ("n1", 1)]
 
 
 @pytest.mark.parametrize(("address", "host", "jobs"), [
@@ -431,14 +426,3 @@ def test_many_different_notes_are_cut() -> None:
     notes = activity_of(job, NOW).notes
     assert len(notes) == 9
     assert notes[-1] == "and 3 more notes from its ranks"
-
-
-def test_without_a_job_processes_without_a_rank_are_still_counted() -> None:
-    state = JobState()
-    identity = wire.Identity(1, 1, -1, -1, PLAIN, started_ns=NOW, prepared=False)
-    update = wire.Update("h", "i", 1, NOW, 0, (wire.RankUpdate(1, identity),), full=True)
-    state.apply("h", update, NOW)
-    frame = state.frame(NOW, 0)
-    assert frame.job is None
-    (note,) = frame.coverage.notes
-    assert note.text == "1 process has not said which rank it is"

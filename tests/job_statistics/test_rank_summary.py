@@ -13,7 +13,7 @@ from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_probe.statistics.rank_summary import Window
 from frtop_probe.statistics.samples import is_chosen
 from frtop_probe.statistics.steps import StepEnd, overlaps
-from job_statistics.ranks import ALL_REDUCE, MEBI, MS, S, answer, op
+from job_statistics.ranks import MEBI, MS, S, answer, op
 
 WINDOW = Window(0, 100 * S, calls=True, samples=64, steps=100)
 PART = (MEBI,)
@@ -146,4 +146,3 @@ def test_damaged_columns_are_no_steps() -> None:
         statistics=wire.RankStatistics(0, 0, steps=bad, samples=good.statistics.samples)
     )
     assert damaged.steps() == []
-    assert ALL_REDUCE.kind == "all_reduce"

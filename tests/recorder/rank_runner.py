@@ -31,6 +31,24 @@ GLOO = "[Gloo] "
 """Begins lines that gloo of torch 2.8 prints to stdout."""
 
 
+FAKE = """
+    import os, signal, sys, threading, time
+    import torch, torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    def init():
+        dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    def wait_for_heartbeats(count):
+        from frtop_probe.recorder.process.lifecycle import lifecycle
+        from frtop_probe.ring.layout import StatusCell
+        cells, deadline = lifecycle.recorder.ring.cells, time.monotonic() + 30
+        beats = cells[StatusCell.HEARTBEATS]
+        while cells[StatusCell.HEARTBEATS] < beats + count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+"""
+"""Begins a program whose backend communicates nothing."""
+
+
 @dataclass(frozen=True)
 class FinishedRank:
     """A rank after its process has ended."""
@@ -100,6 +118,13 @@ def run(
             said = "".join(line for line in out if not line.startswith(GLOO))
             finished.append(FinishedRank(process.pid, code, said, errors.read(), folder))
         return finished
+
+
+def on_fake(tmp_path: Path, program: str, **options: Any) -> FinishedRank:
+    """Runs a program that begins with `FAKE`."""
+    (ended,) = run(FAKE + program, tmp_path / "rings", **options)
+    assert ended.code == 0, ended.err
+    return ended
 
 
 def start(

@@ -16,7 +16,7 @@ from frtop_probe.recorder.ops.graph_captures import captures
 from frtop_probe.recorder.ops.operations import Operation, TensorArgument
 from frtop_probe.recorder.ops.tensor_refs import OpTensorRefs, unpack
 from frtop_probe.recorder.tensors.cuda_driver import CudaDriver, DriverError, NothingQueuedError
-from frtop_probe.recorder.tensors.device_reader import NAME, Copy, DeviceReader, ReaderState, stuck
+from frtop_probe.recorder.tensors.device_reader import NAME, Copy, DeviceReader
 from frtop_probe.recorder.tensors.device_tensors import NOT_WANTED, SETTING, DeviceTensors
 from frtop_probe.recorder.tensors.tensor_memory import GONE, UnreadableTensor, locate
 from recorder.rank_runner import DEADLINE_S
@@ -131,11 +131,6 @@ def test_after_any_other_failure_nothing_is_read_and_the_tensor_stays(
     assert str(error) in problem(reader)
 
 
-def test_a_copy_that_does_not_end_says_where_it_is() -> None:
-    assert stuck(1.0, "cuEventQuery") == "device stuck: the copy did not end within 1.0 s"
-    assert stuck(1.0, "cuEventRecord") == "device stuck: cuEventRecord did not return within 1.0 s"
-
-
 def test_no_tensor_is_dropped_while_the_interpreter_ends() -> None:
     reader, tensor = reader_of(Driver()), Tensor()
     held = weakref.ref(tensor)
@@ -150,23 +145,6 @@ def test_what_cannot_be_made_is_said() -> None:
     reader = reader_of(Driver(failures={"make": DriverError("cuStreamCreate returned 999")}))
     expected = "this device cannot be read any more: cuStreamCreate returned 999"
     assert problem(reader) == expected
-
-
-@pytest.mark.parametrize(
-    ("phase", "call", "words"),
-    [
-        ("ready", "", ""),
-        ("making", "cuMemHostAlloc", "is not ready yet: cuMemHostAlloc has run for 3.0 s"),
-        ("copying", "cuEventQuery", "began 3.0 s ago, and it has not ended"),
-        ("copying", "cuEventRecord", "began 3.0 s ago, and cuEventRecord has not returned"),
-        ("broken", "", "any more: why"),
-    ],
-)
-def test_each_state_has_its_words(phase: Any, call: str, words: str) -> None:
-    state = ReaderState("ready", 0.0)
-    state.enter(phase, 7.0, "why")
-    obstacle = state.obstacle(10.0, call)
-    assert (words in obstacle) if words else not obstacle
 
 
 def test_a_driver_that_lacks_a_function_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

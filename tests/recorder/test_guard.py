@@ -8,25 +8,9 @@ import pytest
 
 from frtop_probe.ring.layout import State, StatusCell
 from recorder.interactive_rank import interactive_ranks
-from recorder.rank_runner import run
+from recorder.rank_runner import on_fake
 
 pytestmark = pytest.mark.torch
-
-FAKE = """
-    import os, signal, sys, threading, time
-    import torch, torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-    def init():
-        dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
-    def wait_for_heartbeats(count):
-        from frtop_probe.recorder.process.lifecycle import lifecycle
-        from frtop_probe.ring.layout import StatusCell
-        cells, deadline = lifecycle.recorder.ring.cells, time.monotonic() + 30
-        beats = cells[StatusCell.HEARTBEATS]
-        while cells[StatusCell.HEARTBEATS] < beats + count:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-"""
 
 
 @pytest.mark.parametrize(
@@ -34,9 +18,9 @@ FAKE = """
 )
 def test_exceptions_of_signal_handlers_reach_the_program(op: str, tmp_path: Path) -> None:
     """A signal handler interrupts any Python code, so its exception may surface in the hook."""
-    program = (
-        FAKE
-        + """
+    ended = on_fake(
+        tmp_path,
+        """
     import random
     class Watchdog:
         raised = 0
@@ -57,10 +41,9 @@ def test_exceptions_of_signal_handlers_reach_the_program(op: str, tmp_path: Path
             assert error.args[0] == number + 1
     dist.all_reduce(tensor)
     wait_for_heartbeats(2)  # the recorder's thread tests the interrupted ops
-    """.replace("OP", op)
+    """.replace("OP", op),
     )
-    (ended,) = run(program, tmp_path / "rings")
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.err == ""
     ring = ended.ring
     assert (ring.cell(StatusCell.HOOK_ERRORS), ring.cell(StatusCell.STATE)) == (0, State.STOPPED)
     assert ring.ops() >= 1000
@@ -68,29 +51,30 @@ def test_exceptions_of_signal_handlers_reach_the_program(op: str, tmp_path: Path
 
 
 def test_a_relative_folder_stays_where_it_was_at_the_start(tmp_path: Path) -> None:
-    program = (
-        FAKE
-        + """
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    ended = on_fake(
+        tmp_path,
+        """
     import frtop_probe.recorder.recorder as recorder
     recorder.AGENT_EVERY_S = 0.1
     init()
     os.chdir("elsewhere")
     wait_for_heartbeats(3)
     dist.barrier()
-    """
+    """,
+        cwd=tmp_path,
+        FRTOP_DIR="rings",
     )
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (ended,) = run(program, tmp_path / "rings", cwd=tmp_path, FRTOP_DIR="rings")
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.err == ""
     assert list(elsewhere.iterdir()) == []
     assert [path.suffix for path in (tmp_path / "rings").iterdir()] == [".ring"]
 
 
 def test_the_recorders_thread_takes_no_signal_that_the_program_blocks(tmp_path: Path) -> None:
-    program = (
-        FAKE
-        + """
+    ended = on_fake(
+        tmp_path,
+        """
     init()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM})
     for _ in range(20):
@@ -99,10 +83,9 @@ def test_the_recorders_thread_takes_no_signal_that_the_program_blocks(tmp_path: 
         assert signal.sigtimedwait({signal.SIGUSR1}, 5).si_signo == signal.SIGUSR1
     os.kill(os.getpid(), signal.SIGTERM)
     assert signal.sigwait({signal.SIGTERM}) == signal.SIGTERM
-    """
+    """,
     )
-    (ended,) = run(program, tmp_path / "rings")
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.err == ""
 
 
 def test_descriptors_closed_by_the_program_are_not_used_after_their_numbers_are_reused(

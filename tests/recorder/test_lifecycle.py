@@ -11,30 +11,9 @@ import pytest
 from frtop_probe.ring.layout import Event, Flag, MarkKind, Side, State, StatusCell
 from frtop_probe.ring.marks import watched
 from frtop_probe.ring.reader import Ring
-from recorder.rank_runner import FinishedRank, kind, kinds, marks, ops, run, signature
+from recorder.rank_runner import FAKE, kind, kinds, marks, on_fake, ops, run, signature
 
 pytestmark = pytest.mark.torch
-
-FAKE = """
-    import sys, torch, torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-    def init():
-        dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
-    def flush():
-        import time
-        from frtop_probe.recorder.process.lifecycle import lifecycle
-        from frtop_probe.ring.layout import StatusCell
-        cells = lifecycle.recorder.ring.cells
-        beats = cells[StatusCell.HEARTBEATS]
-        while cells[StatusCell.HEARTBEATS] < beats + 2:
-            time.sleep(0.01)
-"""
-
-
-def on_fake(tmp_path: Path, program: str, **options: Any) -> FinishedRank:
-    (ended,) = run(FAKE + program, tmp_path / "rings", **options)
-    assert ended.code == 0, ended.err
-    return ended
 
 
 def test_while_the_store_is_asked_the_rank_is_seen_in_the_call(tmp_path: Path) -> None:
@@ -203,7 +182,7 @@ def test_a_failing_hook_switches_off_with_one_line_and_training_goes_on(
         dist.all_reduce(t)
         dist.isend(t, 1)
         dist.all_gather_into_tensor(torch.ones(32), t)
-    flush()
+    wait_for_heartbeats(2)
     """,
         **options,
     )
