@@ -281,7 +281,7 @@ def host() -> Iterator[Host]:
         yield Host(Path(folder))
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(60_000, marks=LONG)])
+@pytest.mark.parametrize("count", [170, pytest.param(60_000, marks=LONG)])
 async def test_no_ring_ends_a_tick_or_hides_another_rank(host: Host, count: int) -> None:
     for _, mutator in inputs(count):
         await host.try_input(mutator)

@@ -297,18 +297,28 @@ async def test_an_error_is_a_note_and_the_watch_goes_on(
 async def test_a_rank_that_cannot_be_taken_in_does_not_hide_the_others(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pids = sleepers(2)
-    intact = UnpreparedRank.take
+    monkeypatch.setattr(unprepared_watch, "COMPARE_S", 0.05)
+    pids = sleepers(3)
+    intact, intact_ring = UnpreparedRank.take, UnpreparedRank.take_ring
 
     def take(rank: UnpreparedRank, look: Look, at_ns: int, begun_ns: int = 0) -> None:
         if rank.pid == pids[0]:
             raise KeyError("odd state")
         intact(rank, look, at_ns, begun_ns)
 
+    def take_ring(rank: UnpreparedRank, look: Look, at_ns: int, wall_offset_ns: int) -> None:
+        if rank.pid == pids[1]:
+            raise KeyError("odd ring")
+        intact_ring(rank, look, at_ns, wall_offset_ns)
+
     monkeypatch.setattr(UnpreparedRank, "take", take)
+    monkeypatch.setattr(UnpreparedRank, "take_ring", take_ring)
     watch.find(*pids)
-    await wait_for_async(lambda: watch.seen == {pids[1]}, "the other one is seen")
-    assert any("odd state" in note for note in watch.tracker.notes)
+    await wait_for_async(lambda: watch.seen == set(pids[1:]), "the others are seen")
+    last = next(one for one in watch.tracker.ranks.values() if one.pid == pids[2])
+    await wait_for_async(lambda: last.recent_ops(1)[0], "the ring of the last one")
+    await wait_for_async(lambda: len(watch.tracker.notes) == 2, "both are noted")
+    assert all("odd" in note for note in watch.tracker.notes)
 
 
 async def test_notes_of_searches_replace_each_other(watch: Watch) -> None:
