@@ -124,14 +124,10 @@ class Network:
         *,
         own_pids: Collection[str] = (),
     ) -> None:
-        """Starts the hosts and joins them.
+        """Starts the hosts and joins them; `folder` is for the hosts file that they share.
 
-        Args:
-            folder: for the hosts file that they share.
-            names: of the hosts; they get addresses in this order.
-            ahead_s: how far each one's monotonic clock is ahead of ours.
-            cables: with two, `eth1` is a management network; NAME-m is a host's name there.
-            own_pids: names of hosts that see their own processes only.
+        With two cables, `eth1` is a management network; NAME-m is a host's name there. Those in
+        `own_pids` see their own processes only.
         """
         self.hosts: dict[str, Host] = {}
         self._switch: Host | None = None

@@ -95,7 +95,9 @@ def see(agent: FarAgent, pids: Sequence[int], hello: dict[str, Any]) -> None:
     assert "all_reduce" in functions
 
 
-def test_ranks_and_stacks_of_a_job_that_nobody_prepared(far: Start, ranks: list[int]) -> None:
+def test_ranks_and_stacks_of_a_job_that_nobody_prepared_until_a_hangup(
+    far: Start, ranks: list[int]
+) -> None:
     agent = far()
     hello = agent.start()
     assert hello["python"] == ".".join(map(str, sys.version_info[:3]))
@@ -111,17 +113,21 @@ def test_ranks_and_stacks_of_a_job_that_nobody_prepared(far: Start, ranks: list[
     key = find_ranks(agent, ranks)[ranks[0]].key
     native = agent.request(wire.NativeStacksRequest, key)
     assert native.dump.threads, native
-    agent.leave()
-
-
-def test_a_kernel_without_files_in_memory_and_a_hangup(far: Start) -> None:
-    """The archive lies in a file that has no name then; the fixture sees that none is left."""
-    script = start_script().replace(b"os.memfd_create", b"os.not_there")
-    agent = far(script=script)
-    assert agent.start()["problems"] == []  # programs still can be in memory here
-    assert wait_for(lambda: children_of(agent.pid), "the child that reads, from that file")
     os.kill(agent.pid, signal.SIGHUP)
     assert agent.await_end() == 0
+
+
+def test_a_kernel_without_files_in_memory_until_nobody_reads_any_more(far: Start) -> None:
+    """The archive lies in a file that has no name then; the fixture sees that none is left."""
+    script = start_script().replace(b"os.memfd_create", b"os.not_there")
+    agent = far(script=script, FRTOP_READ_ONLY="1")
+    assert agent.start()["problems"] == []  # programs still can be in memory here
+    assert wait_for(lambda: children_of(agent.pid), "the child that reads, from that file")
+    assert not agent.request(wire.StateRequest).may_act  # by the setting of that host
+    assert agent.process.stdout is not None
+    agent.process.stdout.close()
+    wait_for(lambda: agent.process.poll() is not None, "the agent ends")
+    assert agent.process.returncode == 0
     nowhere = script.replace(b"tempfile.TemporaryFile()", b'tempfile.TemporaryFile(dir="/proc")')
     refused = far(script=nowhere)
     with pytest.raises(EOFError):
@@ -148,16 +154,6 @@ def test_the_operators_end_is_killed(far: Start) -> None:
     readers = wait_for(lambda: children_of(pid), "the child that reads")
     os.kill(agent.pid, signal.SIGKILL)
     await_ended([pid, *readers])
-
-
-def test_nobody_reads_any_more(far: Start) -> None:
-    agent = far(FRTOP_READ_ONLY="1")
-    agent.start()
-    assert not agent.request(wire.StateRequest).may_act  # by the setting of that host
-    assert agent.process.stdout is not None
-    agent.process.stdout.close()
-    wait_for(lambda: agent.process.poll() is not None, "the agent ends")
-    assert agent.process.returncode == 0
 
 
 def test_lines_for_other_tasks_and_lines_that_are_none(far: Start) -> None:

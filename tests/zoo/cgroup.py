@@ -29,11 +29,7 @@ def possible(controller: Controller) -> bool:
 
 @contextmanager
 def limited(controller: Controller) -> Iterator[Path]:
-    """Creates the cgroup, and removes it at the end once it is empty.
-
-    Raises:
-        OSError: this process cannot use such a controller.
-    """
+    """Creates the cgroup, and removes it at the end once it is empty."""
     own, (file, limit) = _own(controller)
     folder = own / f"frtop-zoo-{os.getpid()}"
     folder.mkdir()

@@ -23,10 +23,7 @@ _OPEN: Final = NO_DATA | {"undecided", "waiting", "starting"}
 def wrong_claim(case: Case, frame: Frame, *, early: bool = False) -> str:
     """Returns a claim of this frame that is wrong, whatever comes later; "" if there is none.
 
-    Args:
-        case: the program.
-        frame: what frtop says now.
-        early: the fault, or the event of a control, has not happened yet.
+    `early`: the fault, or the event of a control, has not happened yet.
     """
     if early and (claims := [v for v in frame.verdicts if _claims(v)]):
         return f"before the fault: {headlines(claims)}"

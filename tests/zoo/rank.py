@@ -52,10 +52,7 @@ class Job:
     def steps(self, *ranks: int, at: int = 40, count: int = 100) -> Iterator[bool]:
         """Yields for each step whether the fault is to happen in it now, and marks it then.
 
-        Args:
-            ranks: whose fault it is; none for one of every rank.
-            at: its step.
-            count: number of steps.
+        The fault is that of these ranks, of every rank if none is named.
         """
         for step in range(count):
             time.sleep(STEP_S)

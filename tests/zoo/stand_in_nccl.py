@@ -133,8 +133,7 @@ end_capture = _capturing.clear
 def install(*, recording: bool = True) -> None:
     """Puts itself into all groups that are made from now on; before `init_process_group`.
 
-    Args:
-        recording: whether the Flight Recorder is on.
+    `recording`: whether the Flight Recorder is on.
     """
     c10d: Any = dist.distributed_c10d
     fake: Any = CORE.FakeProcessGroup
