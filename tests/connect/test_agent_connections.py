@@ -165,7 +165,7 @@ def test_a_stopped_agent_is_named_here_and_elsewhere_not_taken_for_one_with_anot
         assert f"(pid {owner.pid}) is stopped by a signal" in error.text
         assert f"kill -CONT {owner.pid}" in error.next_step
         with monkeypatch.context() as patched:
-            patched.setenv("FRTOP_DIR", str(tmp_path))  # as on another host: no card
+            patched.setenv("FRTOP_DIR", str(tmp_path / "elsewhere"))  # as on another host: no card
             elsewhere.connect(endpoint)
             error = wait_for_event(elsewhere, ConnectionFailed).error
         assert not isinstance(error, WrongKey)

@@ -21,9 +21,12 @@ from frtop_probe.agent import announcement
 from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.recorder.process import agent_launch
 from frtop_probe.ring.folder import AgentFiles
+from frtop_tui.cli.live import AppearanceTimer
 from frtop_tui.connect import agent_start
 from frtop_tui.connect.agent_start import NO_AGENT, absence, keep_agent, start_agent
 from frtop_tui.connect.live import LiveSource
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import NoAgent
 from frtop_tui.job.model import Problem
 from waiting import wait_for
 
@@ -268,9 +271,14 @@ def test_living_ranks_that_start_no_agent_are_named(
 def test_an_agent_that_is_killed_just_after_it_was_found_is_waited_for(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("frtop_tui.cli.live.NOBODY_S", 0.0)
+    timer, absent = AppearanceTimer(), Frame(0, 0, problem=NO_AGENT)
     RingBuilder(folder, rank=0)
     monkeypatch.setenv("FRTOP_AGENT", "0")
     keep_agent(folder)
     assert agent_start.is_starting()
+    timer.require_visible(absent)  # no error yet
     keep_agent(folder, running=True)
     assert not agent_start.is_starting()
+    with pytest.raises(NoAgent):
+        timer.require_visible(absent)
