@@ -223,7 +223,12 @@ def test_the_end_of_the_attempt_before_is_noted() -> None:
     late = NOW + 60 * S
     (note,) = notes(picker, None, late, record(FIRST, ended=True), record(SECOND, at=30))
     assert note == "this is attempt 1; attempt 0, shown before, has ended: --job train.py#0"
-    assert not notes(picker, None, late + S, record(FIRST, ended=True), record(OTHER, at=90))
+
+
+def test_another_job_is_no_attempt() -> None:
+    picker = JobPicker()
+    notes(picker, None, NOW, record(FIRST))
+    assert not notes(picker, None, NOW + 60 * S, record(FIRST, ended=True), record(OTHER, at=30))
 
 
 # rights
