@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -37,9 +37,16 @@ def merged(skew_ns: int = 20 * MS, transfer_ns: int = 5 * MS, ops: int = 50) -> 
     return merger
 
 
-def test_skew_is_apart_from_transfer() -> None:
-    found = merged().build(ONE_HOST, range(5))
+def built(
+    merger: StatisticsMerger, ranks: int = 4, errors: Mapping[str, int | None] = ONE_HOST
+) -> JobStatistics:
+    found = merger.build(errors, range(ranks))
     assert found is not None
+    return found
+
+
+def test_skew_is_apart_from_transfer() -> None:
+    found = built(merged(), 5)
     (row,) = found.calls
     assert (row.count, row.ranks, row.sampled) == (200, (0, 1, 2, 3), 50)
     assert (row.skew_ns, row.transfer_ns) == (20 * MS, 5 * MS)
@@ -61,15 +68,13 @@ def test_within_the_error_of_clocks_nobody_comes_last() -> None:
         host = f"node{rank // 2}"
         merger.add(0, answer(rank, mine, WINDOW, host=host, clock_ns=rank // 2 * S))
     for error, last, bandwidth in ((300_000, (), False), (100_000, ((2, 49),), True)):
-        found = merger.build({"node0": error, "node1": error}, range(4))
-        assert found is not None
+        found = built(merger, errors={"node0": error, "node1": error})
         (row,) = found.calls
         assert found.clock_error_ns == 2 * error
         assert (row.skew_ns, row.last) == (MS // 2, last)
         assert (row.bus_bandwidth is not None) is bandwidth
         assert found.groups[0].arrivals[0].error_ns == 2 * error
-    unknown = merger.build({"node0": 1, "node1": None}, range(4))
-    assert unknown is not None
+    unknown = built(merger, errors={"node0": 1, "node1": None})
     assert (unknown.clock_error_ns, unknown.calls[0].last) == (None, ())
 
 
@@ -85,8 +90,7 @@ def test_slices_make_one_window_and_are_forgotten() -> None:
             mine = [op(n, n * 200 * MS - MS + late, 60 * MS - late) for n in range(1, 150)]
             steps = [StepEnd(n, n * 200 * MS) for n in range(150)]
             merger.add(number, answer(rank, mine, window, steps=steps))
-    found = merger.build(ONE_HOST, range(4))
-    assert found is not None
+    found = built(merger)
     assert (found.since_ns, found.until_ns, found.from_ns) == (0, 30 * S, 0)
     (row,) = found.calls
     assert row.count == 4 * 149
@@ -94,8 +98,7 @@ def test_slices_make_one_window_and_are_forgotten() -> None:
     assert numbers == list(range(1, 150))
     assert [one.number for one in found.steps[1]] == list(range(1, 150))
     merger.forget(20 * S)
-    later = merger.build(ONE_HOST, range(4))
-    assert later is not None
+    later = built(merger)
     assert later.since_ns == 20 * S
     assert later.calls[0].count == 4 * 49 + 1  # rank 3 issued op 100 after the border
     assert min(later.steps[0], key=lambda one: one.number).number == 100
@@ -107,8 +110,7 @@ def test_what_was_pending_in_an_older_slice_is_pending_no_more() -> None:
         merger.begin(number, number * 10 * S, (number + 1) * 10 * S)
         window = Window(number * 10 * S, (number + 1) * 10 * S)
         merger.add(number, answer(0, [op(number + 1, number * 10 * S + 9 * S)], window))
-    found = merger.build(ONE_HOST, range(1))
-    assert found is not None
+    found = built(merger, 1)
     assert (found.calls[0].count, found.calls[0].pending) == (2, 1)
 
 
@@ -119,8 +121,7 @@ def test_groups_that_are_alike_are_one_row() -> None:
         mine = group(1, "0-1" if rank < 2 else "2-3", "tp")
         ops = [op(n, n * MS * 10, MS) for n in range(1, 9)]
         merger.add(0, answer(rank, ops, WINDOW, groups=(mine,)))
-    found = merger.build(ONE_HOST, range(4))
-    assert found is not None
+    found = built(merger)
     (row,) = found.calls
     assert [key.ranks for key in row.groups] == ["0-1", "2-3"]
     assert len(found.groups) == 2
@@ -131,8 +132,7 @@ def test_only_wanted_ranks_are_counted_and_all_arrive() -> None:
     merger.begin(0, 0, 10 * S)
     for rank in range(4):
         merger.add(0, answer(rank, [op(1, S, MS)], WINDOW))
-    found = merger.build(ONE_HOST, range(4))
-    assert found is not None
+    found = built(merger)
     assert (found.calls[0].ranks, found.calls[0].sampled) == ((1,), 1)
 
 
@@ -142,8 +142,7 @@ def test_numbers_of_unaligned_groups_are_not_joined() -> None:
     inexact = wire.Group(1, "dp", "dp", "gloo", "0-3", exact=False)
     for rank in range(4):
         merger.add(0, answer(rank, [op(1, S, MS)], WINDOW, groups=(inexact,)))
-    found = merger.build(ONE_HOST, range(4))
-    assert found is not None
+    found = built(merger)
     assert found.groups == ()
     assert found.calls[0].skew_ns is None
 
@@ -152,8 +151,7 @@ def test_numbers_of_unaligned_groups_are_not_joined() -> None:
 def test_every_order_sorts_rows_without_figures(order: str) -> None:
     merger = merged()
     merger.add(0, answer(7, [op(1, S, p2p=True)], WINDOW))
-    found = merger.build(ONE_HOST, range(8))
-    assert found is not None
+    found = built(merger, 8)
     rows = ordered(found.calls, order)
     assert len(rows) == 2
     if order != "line":
@@ -161,16 +159,12 @@ def test_every_order_sorts_rows_without_figures(order: str) -> None:
 
 
 def test_a_comparison_names_what_is_beyond_the_noise() -> None:
-    before = merged().build(ONE_HOST, range(4))
-    after = merged(skew_ns=60 * MS).build(ONE_HOST, range(4))
-    assert before is not None
-    assert after is not None
+    before, after = built(merged()), built(merged(skew_ns=60 * MS))
     (line,) = compare(before, after).lines
     assert (line.duration.change, line.skew.change) == ("slower", "slower")
     (same,) = compare(before, before).lines
     assert (same.duration.change, same.skew.change) == ("same", "same")
-    few = merged(ops=3).build(ONE_HOST, range(4))
-    assert few is not None
+    few = built(merged(ops=3))
     assert compare(few, few).lines[0].skew.change == "unknown"
 
 
@@ -215,10 +209,7 @@ NO_CLOCKS = {f"node{n}": 300 * MS for n in range(4)}
 
 
 def test_groups_whose_descriptions_differ_in_their_number_are_alike() -> None:
-    found = told({rank: (f"tp:{rank // 4}",) for rank in range(16)}, late=9).build(
-        NO_CLOCKS, range(16)
-    )
-    assert found is not None
+    found = built(told({rank: (f"tp:{rank // 4}",) for rank in range(16)}, late=9), 16, NO_CLOCKS)
     (row,) = found.calls
     assert len(row.groups) == 4
     assert (row.skew_ns, row.mean_skew_ns) == (0, 5 * MS)
@@ -252,18 +243,14 @@ def test_few_of_many_groups_are_compared(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_clocks_of_other_hosts_do_not_matter_to_groups_on_one_host() -> None:
-    found = told({rank: (f"tp:{rank // 4}",) for rank in range(16)}, late=9).build(
-        NO_CLOCKS, range(16)
-    )
-    assert found is not None
+    found = built(told({rank: (f"tp:{rank // 4}",) for rank in range(16)}, late=9), 16, NO_CLOCKS)
     assert found.clock_error_ns == 600 * MS
     assert found.calls[0].bus_bandwidth is not None
 
 
 def test_two_groups_of_one_rank_are_not_alike() -> None:
     names = ("mesh_dim_0", "mesh_dim_1")
-    found = told(dict.fromkeys(range(16), names), late=9).build(NO_CLOCKS, range(16))
-    assert found is not None
+    found = built(told(dict.fromkeys(range(16), names), late=9), 16, NO_CLOCKS)
     assert sorted(len(row.groups) for row in found.calls) == [4, 4]
 
 
@@ -296,9 +283,7 @@ def with_sizes(*elements: Callable[[int], int], site: Callable[[int], wire.Site]
             for n in range(1, 41)
         ]  # fmt: skip
         merger.add(0, answer(rank, mine, WINDOW))
-    found = merger.build(ONE_HOST, range(4))
-    assert found is not None
-    return found
+    return built(merger)
 
 
 def test_ops_whose_sizes_vary_are_one_row_of_a_table() -> None:
