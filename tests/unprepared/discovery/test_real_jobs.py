@@ -62,27 +62,22 @@ def test_mp_spawn(programs: Programs) -> None:
 
 def test_rank_set_at_run_time(programs: Programs) -> None:
     asked = []
-    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "9"}
 
     def environ(pid: int) -> dict[str, str]:
         asked.append(pid)
         if pid != process.pid:
             raise OSError("not ours")
-        return {"RANK": "0", **world, "HF_TOKEN": "secret"}
+        return {"RANK": "0", "WORLD_SIZE": "1", "HF_TOKEN": "secret"}
 
-    script = programs.script(LIKE_A_RANK)
-    process = programs.start(sys.executable, script)
+    process = programs.start(sys.executable, programs.script(LIKE_A_RANK))
     found = programs.wait_for_job(ranks=1)
     assert found.ranks[0].rank is None
     programs.scanner = Scanner(run_time_environ=environ)
-    other = programs.start(sys.executable, script, environ={"RANK": "1", **world})
-    found = programs.wait_for_job(ranks=2)
-    expected = [(process.pid, 0, 2), (other.pid, 1, 2)]
-    assert [(c.pid, c.rank, c.world_size) for c in found.ranks] == expected
+    found = programs.wait_for_job(ranks=1)
+    assert [(c.pid, c.rank, c.world_size) for c in found.ranks] == [(process.pid, 0, 1)]
     count = asked.count(process.pid)
     programs.scan()
     assert asked.count(process.pid) == count
-    assert other.pid not in asked  # its environment says it
 
 
 def test_variables_set_by_hand(programs: Programs) -> None:

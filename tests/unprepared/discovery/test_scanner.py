@@ -79,6 +79,27 @@ def test_a_rank_is_read_once(proc: FakeProc) -> None:
     assert len(proc.asked) == 1
 
 
+def test_memory_is_read_only_of_ranks_whose_environment_does_not_say_their_number(
+    proc: FakeProc,
+) -> None:
+    asked: list[int] = []
+
+    def environ(pid: int) -> dict[str, str]:
+        asked.append(pid)
+        if pid == 12:
+            raise OSError("it has ended")
+        return elastic(1)
+
+    for pid in (10, 11, 12):
+        proc.rank(pid)
+    for pid in (11, 12):
+        proc.answers[pid] = Blocking((PYTHON, "train.py"), {}, True)
+    scanner = Scanner(blocking=proc.read, run_time_environ=environ, proc=str(proc.folder))
+    ranks = [rank for job in scanner.scan(now=0).jobs for rank in job.ranks]
+    assert sorted((rank.pid, rank.rank) for rank in ranks[:2]) == [(10, 0), (11, 1)]
+    assert asked == [11, 12]
+
+
 def test_a_new_process_of_the_same_pid_is_read_again(proc: FakeProc) -> None:
     proc.rank(10)
     proc.scan()
