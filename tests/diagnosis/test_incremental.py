@@ -284,6 +284,7 @@ def test_what_was_kept_makes_no_difference(rounds: list[list[Change]], data: st.
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @settings(deadline=None, max_examples=1000)
 @given(all_rounds, st.data())
 def test_nor_in_a_thousand_plays(rounds: list[list[Change]], data: st.DataObject) -> None:

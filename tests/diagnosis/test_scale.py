@@ -70,7 +70,7 @@ def test_when_nothing_is_wrong_nobody_is_looked_at(world: int) -> None:
     assert not judgement.look_requests
 
 
-MANY = 1024
+MANY = 2048
 
 
 def receives_in_a_ring(scene: Scene) -> None:
