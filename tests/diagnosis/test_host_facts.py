@@ -10,6 +10,7 @@ import pytest
 from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.diagnosis.evidence.host_facts import (
     CAUSES,
+    FactTable,
     HostFact,
     facts_for,
     facts_of,
@@ -138,6 +139,12 @@ def test_facts_for_a_rank_are_its_own_and_the_hosts() -> None:
     assert kinds(facts_for(host, (5,))) == ["gpu slow"]
     assert facts_for(host, (4,)) == ()
     assert facts_for(HostView("node1", "silent", gauges=host.gauges), (5,)) == ()
+
+
+def test_facts_are_computed_again_for_new_gauges_only() -> None:
+    table, host = FactTable(), HostView("node1", "reporting", gauges=gauges(braked))
+    assert table.of(host) is table.of(host)
+    assert table.of(HostView("node1", "reporting", gauges=gauges())) == ()
 
 
 def test_the_causes_are_words_of_slow() -> None:
