@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,9 @@ from frtop_probe.features.doctor.facts import document
 from frtop_probe.features.doctor.host_reader import find_tool, read_host
 from frtop_probe.features.doctor.search import find_ranks
 from frtop_probe.features.doctor.trials import read_memory, run_tool, target
+from frtop_probe.pipe.packing import archive
 from frtop_probe.proc import guarded
-from frtop_tui.features.doctor.examinations import read_facts
+from frtop_tui.features.doctor.examinations import DOCTOR, read_facts
 from waiting import wait_for
 
 __all__ = ["environment"]
@@ -119,3 +122,10 @@ def test_the_torch_of_the_next_job_is_found_without_importing_it() -> None:
     assert torch is not None
     assert torch.version
     assert torch.exports is True
+
+
+def test_the_doctor_travels_without_the_agent() -> None:
+    with zipfile.ZipFile(io.BytesIO(archive(DOCTOR))) as content:
+        names = set(content.namelist())
+    assert "frtop_probe/features/doctor/through_pipe.py" in names
+    assert "frtop_probe/agent/service.py" not in names

@@ -156,6 +156,16 @@ def test_counters_only_grow_when_ranks_go_and_come_again() -> None:
     assert seen == [190, 200, 300]
 
 
+def test_a_program_that_makes_groups_all_day_costs_no_memory() -> None:
+    frame = hung()
+    counts = JobCounts.begin(frame)
+    for n in range(1, 2000):
+        progress = {n: wire.GroupProgress(n, 3, 0, 1)}
+        counts.update(replace(frame, ranks={0: replace(frame.ranks[0], group_progress=progress)}))
+    assert sum(counts.ops.values()) == 3 * 1999
+    assert sum(map(len, counts._progress.values())) < 300
+
+
 def test_another_job_begins_anew_and_says_since_when() -> None:
     frame = replace(with_ops(hung(), 100), up_s=60.0)
     assert frame.job is not None

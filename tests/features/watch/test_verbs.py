@@ -47,6 +47,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def test_what_is_no_time_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--every", "soon"]) == 2
+    assert "'soon' is not a time: 90s, 10m, 6h, 2d" in capsys.readouterr().err
+
+
 def test_the_file_has_a_table_of_its_own(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text('[watch]\nevery = "10m"\nexec = "./tell.sh"\n')
     config.chmod(0o600)
