@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
-from e2e.conftest import JOBS, own_home, wait_for_ranks
+from e2e.conftest import JOBS, family, own_home, wait_for_ranks
 from free_port import free_port
 from recorder.rank_runner import end, environment
 from recorder.warm_ranks import WarmRank
@@ -40,3 +41,7 @@ def told_to_hang(folder: Path) -> Iterator[list[WarmRank]]:
         finally:
             for rank in ranks:
                 end(rank)
+            for process in family(home):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+                    process.wait(30)

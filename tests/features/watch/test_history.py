@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from connect.scripted_source import ScriptedSource
 from frtop_tui.cli import main
 from frtop_tui.features.watch import history as history_module
 from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
@@ -129,6 +130,22 @@ def test_a_verdict_says_what_was_before_but_not_this_run() -> None:
     again = replace(frame, job=replace(frame.job, attempt=7))
     assert run_name(job_key(frame.job)) == now[0].run
     assert "3 times" in said_before(rows, again, verdict)[0]
+
+
+def test_diagnose_says_what_was_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = scenes.hung()
+    host = frame.ranks[frame.verdicts[0].culprits[0]].host
+    (tmp_path / "frtop").mkdir()
+    CulpritHistory(tmp_path / "frtop" / FILE).add([culprit(host, run) for run in "abc"])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("frtop_tui.cli.live.connect", lambda _: ScriptedSource([frame]))
+    before = f"{host} gpu5 was the culprit 3 times in 14 days before this run"
+    main(["diagnose", "--json"])
+    assert json.loads(capsys.readouterr().out)["before"] == [before]
+    main(["diagnose"])
+    assert f"note  {before}: `frtop history`" in capsys.readouterr().out
 
 
 def test_frtop_history_lists_and_forgets(

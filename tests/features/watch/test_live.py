@@ -17,7 +17,7 @@ import pytest
 
 from e2e.conftest import Launch, frtop
 from features.warm_job import told_to_hang
-from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
+from frtop_tui.features.watch.history import FILE, CulpritHistory
 from waiting import wait_for
 
 pytestmark = pytest.mark.job
@@ -66,7 +66,7 @@ def watch(tmp_path: Path, home: Path) -> Iterator[Callable[..., Watch]]:
 
 
 def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_demand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     told = tmp_path / "told"
     with told_to_hang(tmp_path) as ranks, ExitStack() as stack:
@@ -82,7 +82,6 @@ def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_dem
         # It says the line first: one killed in between says it twice rather than never.
         wait_for(lambda: list((tmp_path / "state").glob("job-*.json")), "its successor can know")
         first.kill()
-        diagnose_says_what_was_before(tmp_path, monkeypatch)
         second = watch()
         killed = second.wait("killed")
         assert killed["ok"], killed
@@ -100,24 +99,6 @@ def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_dem
     assert Path(json.loads(told.read_text())["capture"]).stat().st_size > 1000
     (row,) = CulpritHistory(tmp_path / "state" / FILE).since(0)
     assert (row.rank, row.host) == (1, socket.gethostname())
-
-
-def diagnose_says_what_was_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`frtop diagnose` knows the host from runs before this one."""
-    host = socket.gethostname()
-    (folder / "home" / "frtop").mkdir(parents=True)
-    CulpritHistory(folder / "home" / "frtop" / FILE).add([
-        Culprit(time.time() - 86400, run, "old.py", host, 5, "5", "", "stuck", "device", "device")
-        for run in "abc"
-    ])  # fmt: skip
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "home"))
-    before = f"{host} gpu5 was the culprit 3 times in 14 days before this run"
-    # On a full host it may take a second look until the verdict names a culprit.
-    wait_for(
-        lambda: [before] == json.loads(frtop("diagnose", "--json").stdout)["before"], "the verdict"
-    )
-    assert f"note  {before}: `frtop history`" in frtop("diagnose").stdout
-    monkeypatch.delenv("XDG_STATE_HOME")
 
 
 @pytest.mark.long
