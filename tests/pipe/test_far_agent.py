@@ -28,7 +28,7 @@ Start = Callable[..., FarAgent]
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
     """One waits in an all_reduce, the other is elsewhere; nobody prepared them. Their pids."""
-    with job("absent", tmp_path_factory.mktemp("job"), size=2, warm=False) as pids:
+    with job("absent", tmp_path_factory.mktemp("job"), size=2) as pids:
         yield pids
 
 
