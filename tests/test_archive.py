@@ -55,21 +55,6 @@ def test_bytes_after_the_end_are_not_read(tmp_path: Path) -> None:
     assert archive.read(file, "capture") == b"content"
 
 
-@pytest.mark.parametrize("there", ["file", "link"])
-def test_a_file_is_replaced_only_if_that_is_requested(tmp_path: Path, there: str) -> None:
-    file = tmp_path / "a.cap"
-    if there == "link":
-        file.symlink_to(tmp_path / "nowhere")
-    else:
-        file.write_text("old")
-    with pytest.raises(FileExistsError):
-        archive.write(file, "capture", b"new", overwrite=False)
-    assert [one.name for one in tmp_path.iterdir()] == ["a.cap"]
-    archive.write(file, "capture", b"new")
-    assert archive.read(file, "capture") == b"new"
-    assert [one.name for one in tmp_path.iterdir()] == ["a.cap"]
-
-
 def test_a_fifo_has_no_kind_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.cap")
     assert archive.kind_of(tmp_path / "a.cap") == ""

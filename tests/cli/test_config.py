@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from frtop_tui.cli import main
 from frtop_tui.cli.parser import parse
 from frtop_tui.cli.settings import config_path
-from frtop_tui.errors import ConfigTrouble, UsageError
+from frtop_tui.errors import ConfigTrouble
 
 FILE = """
 connect = ["node[0-7]", "login"]
@@ -182,9 +181,3 @@ def test_config_prints_where_each_value_comes_from(
     assert main(["config", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["settings"]["connect"] == {"value": ["node[0-3]"], "from": "FRTOP_CONNECT"}
-
-
-def test_an_unknown_theme_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="invalid choice"):
-        parse(["--theme", "pink"])
-    assert isinstance(parse(["jobs"]), argparse.Namespace)

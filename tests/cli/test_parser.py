@@ -24,23 +24,12 @@ from frtop_tui.errors import UsageError
         (["--connect", "node0", "node1"], ["node0", "node1"]),
         (["diagnose", "--connect", "node0", "node1", "--json"], ["node0", "node1"]),
         (["screen"], ["local"]),
-    ],
-)
-def test_connect_takes_one_or_several_hosts(words: list[str], connect: list[str]) -> None:
-    assert parse(words).connect == connect
-
-
-@pytest.mark.parametrize(
-    ("words", "connect"),
-    [
         (["--ssh", "node[0-7]"], []),
         (["diagnose", "--ssh", "slurm:7", "--connect", "node9"], ["node9"]),
         (["jobs", "--via", "docker exec -i box sh"], []),
     ],
 )
-def test_this_host_is_not_meant_where_others_are_reached_by_a_shell(
-    words: list[str], connect: list[str]
-) -> None:
+def test_this_host_is_meant_where_no_other_is(words: list[str], connect: list[str]) -> None:
     assert parse(words).connect == connect
 
 

@@ -50,11 +50,6 @@ def test_recorded_jobs_have_the_exit_status_of_live_ones(
     assert capsys.readouterr().out
 
 
-def test_files_and_hosts_exclude_each_other(hang: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", str(hang), "--connect", "node0"]) == 2
-    assert "either files or hosts" in capsys.readouterr().err
-
-
 def test_open_without_a_terminal_names_diagnose(
     hang: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

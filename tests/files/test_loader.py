@@ -130,15 +130,6 @@ def test_a_stack_that_is_older_than_the_ops_is_left_out(tmp_path: Path) -> None:
     assert "stacks of rank 2 are older than their last ops" in notes(frame)
 
 
-def test_stacks_alone_name_the_culprit(tmp_path: Path) -> None:
-    for rank in range(4):
-        stack(tmp_path, rank, *(READS if rank == 2 else WAITS))
-    frame = open_paths([tmp_path])
-    assert blamed(frame) == {2}
-    assert frame.recorded is not None
-    assert "py-spy" in frame.recorded.kind
-
-
 def test_damaged_stacks_are_named_and_the_others_are_used(tmp_path: Path) -> None:
     write_dumps(tmp_path, one_missing())
     (tmp_path / "rank_1.pyspy.json").write_text('[{"thread_id": 1, ')
@@ -225,15 +216,6 @@ def test_ranks_taken_from_dumps_are_saved_in_a_new_capture(tmp_path: Path) -> No
     assert "already" in why_unavailable("capture", found)
 
 
-def test_keys_that_need_a_live_job_explain_why_they_are_off(tmp_path: Path) -> None:
-    write_dumps(tmp_path, one_missing())
-    frame = open_paths([tmp_path])
-    assert "these are Flight Recorder dumps of 20" in why_unavailable("take", frame)
-    assert "these are Flight Recorder dumps of 20" in why_unavailable("pause", frame)
-    assert "--job" not in why_unavailable("choose_job", frame)
-    assert not why_unavailable("capture", frame)
-
-
 def test_a_capture_takes_an_unreachable_rank_from_its_stack(tmp_path: Path) -> None:
     write_capture(tmp_path, half_reported())
     stack(tmp_path, 2, *WAITS)
@@ -241,16 +223,6 @@ def test_a_capture_takes_an_unreachable_rank_from_its_stack(tmp_path: Path) -> N
     frame = open_paths([tmp_path])
     assert blamed(frame) == {3}
     assert only(frame).why.cause == "file_io"
-
-
-@pytest.mark.parametrize(("backend", "named"), [("gloo", {3}), ("nccl", set())])
-def test_a_stack_at_a_line_that_runs_convicts_no_unreachable_rank_on_devices(
-    backend: str, named: set[int], tmp_path: Path
-) -> None:
-    write_capture(tmp_path, half_reported(tracked=backend == "gloo"))
-    stack(tmp_path, 2, *WAITS)
-    stack(tmp_path, 3, *SPINS, active=True)
-    assert blamed(open_paths([tmp_path])) == named
 
 
 def test_a_healthy_half_and_completed_dumps_of_the_other_are_undecided(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ _GOOD = json.dumps(answer(communicator(ALL[:3], (GONE,)))), TEXT
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.sampled_from(_GOOD), st.floats(0, 1), st.integers(0, 60), st.text(max_size=30))
 def test_any_content_is_an_answer_or_an_error(

@@ -22,18 +22,17 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.pyspy import Taken, frame_of, is_pyspy, split, stacks_of
 from frtop_tui.text.exit_status import exit_status
-from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 from waiting import wait_for
 
 PROGRAM = Path(__file__).parents[1] / "jobs" / "unrecorded.py"
 SPY = Path(sys.executable).with_name("py-spy")
-RANKS = range(4)
+RANKS = range(3)
 HANGS = [
-    "sleeping", "reading", "loading", "locked", "holding", "computing", "leaving", "crossing",
-    "backward", "late", "grouping", "saving",
+    "sleeping", "loading", "holding", "computing", "leaving", "crossing", "backward", "late",
+    "grouping", "saving",
 ]  # fmt: skip
-NATIVE = ["sleeping", "backward", "leaving"]
+NATIVE = ["backward", "leaving"]
 APART_S = 2.2
 
 Set = Mapping[str, Mapping[int, Taken]]
@@ -78,7 +77,7 @@ class Jobs:
         return frame_of(self.folder / hang, newest, (), earlier)
 
     def _ready(self) -> list[Path]:
-        return [path for path in self.folder.glob("*.[0-3]") if path.is_file()]
+        return [path for path in self.folder.glob("*.[0-2]") if path.is_file()]
 
     def _pid(self, hang: str, rank: int) -> int:
         return int((self.folder / f"{hang}.{rank}").read_text())
@@ -150,13 +149,11 @@ def only(found: Frame) -> Verdict:
 @pytest.mark.torch
 @pytest.mark.parametrize(("hang", "culprit", "cause", "op"), [
     ("sleeping", 2, "sleeping", "all_reduce"),
-    ("reading", 1, "file_io", "all_gather_object"),
-    ("loading", 3, "dataloader", "all_gather"),
-    ("locked", 0, "lock", "barrier"),
-    ("holding", 1, "gil", "all_reduce"),
+    ("loading", 0, "dataloader", "all_gather_object"),
+    ("holding", 1, "gil", "barrier"),
     ("backward", 2, "sleeping", "the backward pass"),
     ("late", 0, "sleeping", "a wait for an op"),
-    ("grouping", 3, "sleeping", "new_group"),
+    ("grouping", 2, "sleeping", "new_group"),
     ("saving", 1, "sleeping", "all_reduce"),
 ])  # fmt: skip
 def test_the_rank_outside_the_op_is_named_with_its_cause(
@@ -207,24 +204,22 @@ def test_a_rank_that_left_the_loop_is_not_blamed(jobs: Jobs) -> None:
     found = jobs.judged("leaving")
     verdict = only(found)
     assert (verdict.kind, verdict.culprits) == ("undecided", ())
-    assert verdict.parties == ((0, 1, 2), (3,))
-    assert "rank 3 is further on" in verdict.headline
+    assert verdict.parties == ((0, 1), (2,))
+    assert "rank 2 is further on" in verdict.headline
     assert exit_status(found) == 4
 
 
 @pytest.mark.torch
 def test_all_ranks_in_the_same_call_are_undecided(jobs: Jobs) -> None:
     verdict = only(jobs.judged("crossing"))
-    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("undecided", (), "0-3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("undecided", (), "0-2")
 
 
 @pytest.mark.torch
 def test_receives_from_known_peers_are_a_deadlock(jobs: Jobs) -> None:
     assert {v.kind for v in jobs.judged_with_variables("crossing").verdicts} == {"undecided"}
     found = jobs.judged_twice("crossing")
-    assert [(v.kind, v.parties) for v in found.verdicts] == [
-        ("deadlock", ((0,), (1,))), ("deadlock", ((2,), (3,))),
-    ]  # fmt: skip
+    assert [(v.kind, v.parties) for v in found.verdicts] == [("deadlock", ((0,), (1,), (2,)))]
 
 
 @pytest.mark.torch
@@ -241,14 +236,6 @@ def test_variables_name_the_default_group(jobs: Jobs) -> None:
     report = "\n".join(text(jobs.judged_with_variables("sleeping")))
     assert "all_reduce of default_pg" in report
     assert "the group" not in report
-
-
-@pytest.mark.torch
-def test_the_report_of_stacks_has_the_usual_fields(jobs: Jobs) -> None:
-    report = document(jobs.judged("sleeping"))
-    assert report["ranks"]["0"]["blocked_on"]["kind"] == "all_reduce"
-    assert report["ranks"]["2"]["state"] == "late"
-    assert report["recorded"]["kind"] == "stacks taken by py-spy"
 
 
 # invented files
@@ -450,7 +437,7 @@ FIELDS = {"frames": FRAMES | ANYTHING, "thread_id": st.integers() | ANYTHING, "a
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.fixed_dictionaries({}, optional=FIELDS).map(lambda f: thread(**f)), max_size=3))
 def test_any_json_is_read_or_refused(tmp_path: Path, threads: list[object]) -> None:
@@ -493,7 +480,7 @@ JOB = st.dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(JOB, JOB)
 def test_any_stacks_are_judged(ranks: dict[int, Taken], earlier: dict[int, Taken]) -> None:
     found = frame_of(Path("/dumps"), ranks, (), earlier)

@@ -136,7 +136,7 @@ def test_nobody_is_named_who_is_not_slow(tmp_path: Path, late: Late) -> None:
     assert (frame.verdicts, frame.health) == ((), "healthy")
 
 
-@pytest.mark.parametrize("health", ["waiting", "undecided", "unreachable", "starting"])
+@pytest.mark.parametrize("health", ["undecided", "starting"])
 def test_a_job_that_is_not_known_to_run_is_not_called_slow(tmp_path: Path, health: str) -> None:
     assert opened(tmp_path / "a.cap", 200, health=health).health == health
 

@@ -1,4 +1,4 @@
-"""Ways to hang without a recorder: `unrecorded.py FOLDER`, four ranks for each.
+"""Ways to hang without a recorder: `unrecorded.py FOLDER`, three ranks for each.
 
 This process imports torch once and forks the ranks. Each hang has a function of its name with
 the ground truth as its docstring. `FOLDER/<hang>.<rank>` has the process id once the rank is about
@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 FOLDER = Path(sys.argv[1])
-WORLD = 4
+WORLD = 3
 FOREVER = 600
 PR_SET_PDEATHSIG = 1
 
@@ -51,32 +51,18 @@ def sleeping(rank, tensor):
     dist.all_reduce(tensor)
 
 
-def reading(rank, tensor):
-    """Rank 1 reads a pipe that nobody writes to."""
-    if rank == 1:
-        (FOLDER / "pipe").read_bytes()
-    dist.all_gather_object([None] * WORLD, {"rank": rank})
-
-
 def loading(rank, tensor):
-    """A worker of rank 3's DataLoader is stuck."""
-    if rank == 3:
-        next(iter(DataLoader(Stuck(), num_workers=1)))
-    dist.all_gather([torch.empty_like(tensor) for _ in range(WORLD)], tensor)
-
-
-def locked(rank, tensor):
-    """Rank 0 waits for an event that nobody sets."""
+    """A worker of rank 0's DataLoader is stuck."""
     if rank == 0:
-        threading.Event().wait()
-    dist.barrier()
+        next(iter(DataLoader(Stuck(), num_workers=1)))
+    dist.all_gather_object([None] * WORLD, {"rank": rank})
 
 
 def holding(rank, tensor):
     """Rank 1 sleeps in C and holds the GIL."""
     if rank == 1:
         ctypes.PyDLL(None).sleep(FOREVER)
-    dist.all_reduce(tensor)
+    dist.barrier()
 
 
 def computing(rank, tensor):
@@ -87,8 +73,8 @@ def computing(rank, tensor):
 
 
 def leaving(rank, tensor):
-    """Rank 3 has fewer batches, and waits at the end."""
-    epoch(tensor, 2 if rank == 3 else 3)
+    """Rank 2 has fewer batches, and waits at the end."""
+    epoch(tensor, 2 if rank == 2 else 3)
     dist.barrier()
 
 
@@ -98,9 +84,9 @@ def epoch(tensor, batches):
 
 
 def crossing(rank, tensor):
-    """Ranks 0 and 1 receive from each other first, and so do ranks 2 and 3."""
-    dist.recv(tensor, src=rank ^ 1)
-    dist.send(tensor, rank ^ 1)
+    """Each rank receives from the next one first."""
+    dist.recv(tensor, src=(rank + 1) % WORLD)
+    dist.send(tensor, (rank - 1) % WORLD)
 
 
 def backward(rank, tensor):
@@ -121,8 +107,8 @@ def late(rank, tensor):
 
 
 def grouping(rank, tensor):
-    """Rank 3 does not call new_group."""
-    if rank == 3:
+    """Rank 2 does not call new_group."""
+    if rank == 2:
         time.sleep(FOREVER)
     dist.new_group(list(range(WORLD)))
 
@@ -159,8 +145,8 @@ def deeper(steps, tensor):
 
 
 HANGS = [
-    sleeping, reading, loading, locked, holding, computing, leaving, crossing, backward, late,
-    grouping, saving, healthy,
+    sleeping, loading, holding, computing, leaving, crossing, backward, late, grouping, saving,
+    healthy,
 ]  # fmt: skip
 
 
@@ -181,7 +167,6 @@ def be(rank, hang):
 def main():
     end_with_parent()
     torch.set_num_threads(1)
-    os.mkfifo(FOLDER / "pipe")
     for hang in HANGS:
         for rank in range(WORLD):
             if os.fork() == 0:

@@ -8,6 +8,7 @@ import os
 import pickle  # noqa: TID251 - to write what the restricted reader has to refuse
 import struct
 import tracemalloc
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -144,15 +145,6 @@ def test_deeply_nested_lists_are_harmless(tmp_path: Path) -> None:
     assert parse_dump(tmp_path, values, 10).recent == []
 
 
-def test_exponentially_shared_lists_are_harmless(tmp_path: Path) -> None:
-    shared: list[Any] = [1]
-    for _ in range(40):
-        shared = [shared, shared]
-    values = SAMPLE[0].values()
-    odd = [{**entry, "input_sizes": shared, "frames": shared} for entry in values["entries"]]
-    opened(tmp_path, pickle.dumps({**values, "entries": odd}, 4))
-
-
 def test_a_file_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,13 +160,6 @@ def test_a_fifo_or_a_folder_does_not_block(tmp_path: Path) -> None:
             next(dump_file.read_dumps(tmp_path / f"nccl_trace_rank_{number}"))
     with pytest.raises(Unreadable):
         open_paths([tmp_path])
-
-
-@ORDINARY
-@given(data=st.binary(max_size=300))
-def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
-    for start in (b"", b"\x80\x02", b"{"):
-        opened(tmp_path, start + data)
 
 
 @ORDINARY
@@ -195,6 +180,7 @@ def opened(folder: Path, data: bytes) -> None:
     assert frame.ranks.keys() >= {1}
 
 
+@cache
 def long_dump(*, stacks: bool) -> bytes:
     """A dump with everything that trimming has to find."""
     (one,) = make_recorders(1)
@@ -223,8 +209,7 @@ def long_dump(*, stacks: bool) -> bytes:
     return one.pickle()
 
 
-@pytest.mark.parametrize("stacks", [False, True])
-@pytest.mark.parametrize("keep", [1, 64, 5000])
+@pytest.mark.parametrize(("keep", "stacks"), [(1, True), (64, False), (64, True), (5000, True)])
 def test_a_trimmed_dump_parses_to_the_same(tmp_path: Path, keep: int, stacks: bool) -> None:
     path = tmp_path / "nccl_trace_rank_0"
     path.write_bytes(long_dump(stacks=stacks))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +22,6 @@ from files.flightrecorder.writer import (
 )
 from files.frames import blamed, notes
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.not_entered.detect import withhold
 from frtop_tui.diagnosis.finding import Detail, Finding
@@ -96,16 +94,6 @@ def test_a_majority_is_not_blamed_without_a_known_cause(
             "undecided", ((0, 1, 2), (3,)), 4
         )  # fmt: skip
         assert "rank 3 may just as well be ahead" in verdict.why.text
-
-
-def test_pickles_and_json_of_several_versions_are_read_together(tmp_path: Path) -> None:
-    first, plain, listed, new = one_missing()
-    (tmp_path / "nccl_trace_rank_0").write_bytes(first.pickle())
-    (tmp_path / "nccl_trace_rank_1").write_bytes(plain.pickle())
-    (tmp_path / "nccl_trace_rank_2.json").write_bytes(listed.json())
-    new.version = "3.0"
-    (tmp_path / "nccl_trace_rank_3.json").write_bytes(new.json())
-    assert blamed(opened(tmp_path)) == {2}
 
 
 def test_gloo_dumps_without_completion_and_members_name_the_culprit(tmp_path: Path) -> None:
@@ -222,14 +210,6 @@ def test_group_ranks_of_sends_become_global_ranks(tmp_path: Path) -> None:
     assert "rank 5 has not sent; rank 3 waits in recv" in verdict.headline
 
 
-def test_ranks_that_receive_from_each_other_are_a_deadlock(tmp_path: Path) -> None:
-    ranks = make_recorders(2)
-    ranks[0].p2p("0", "recv", 1)
-    ranks[1].p2p("0", "recv", 0)
-    frame = opened(write_dumps(tmp_path, ranks))
-    assert [verdict.kind for verdict in frame.verdicts] == ["deadlock"]
-
-
 def test_a_finding_without_victims_is_not_withheld(tmp_path: Path) -> None:
     """Contradictory dumps lead to such a finding."""
     frame = opened(write_dumps(tmp_path, one_missing()))
@@ -260,17 +240,6 @@ def test_a_device_that_lags_in_an_op_that_all_issued_is_named(
     assert ("or its dump is the oldest" in verdict.headline) != aged
     assert fold(verdict.victims) == "0-1,3"
     assert exit_status(frame) == 5
-
-
-def test_an_old_op_that_all_issued_is_stuck(tmp_path: Path) -> None:
-    ranks = make_recorders(3)
-    for one in ranks:
-        one.group("1", range(3), "other")
-        one.waits("0")
-        one.clock_ns += 500_000 * MS
-        one.ran("1", "barrier", count=2)
-    frame = opened(write_dumps(tmp_path, ranks))
-    assert [verdict.kind for verdict in frame.verdicts] == ["stuck"]
 
 
 def test_a_dump_that_is_provably_older_blames_nobody(tmp_path: Path) -> None:
@@ -347,18 +316,6 @@ def test_empty_dumps_are_undecided(tmp_path: Path, values: dict[str, object]) ->
     assert "have no op" in frame.recorded.notes[0]
 
 
-def test_the_line_of_the_users_program_is_shown(tmp_path: Path) -> None:
-    frames = [
-        {"name": "all_reduce", "filename": "/v/site-packages/torch/distributed/c.py", "line": 9},
-        {"name": "step", "filename": "/home/me/train.py", "line": 214},
-    ]
-    ranks = one_missing()
-    for one in ranks:
-        for entry in one.entries:
-            entry["frames"] = frames
-    assert "train.py:214" in "\n".join(text(opened(write_dumps(tmp_path, ranks))))
-
-
 def test_damaged_and_foreign_files_are_named_and_the_others_are_used(tmp_path: Path) -> None:
     folder = write_dumps(tmp_path, one_missing(size=6))
     data = (folder / "nccl_trace_rank_0").read_bytes()
@@ -404,15 +361,6 @@ def test_groups_in_the_dump_tell_its_rank(tmp_path: Path) -> None:
     }
 
 
-def test_dumps_can_be_saved_as_a_capture(tmp_path: Path) -> None:
-    folder = tmp_path / "dumps"
-    folder.mkdir()
-    source = RecordedSource(opened(write_dumps(folder, one_missing())))
-    source.capture(tmp_path / "again.cap")
-    shutil.rmtree(folder)
-    assert blamed(open_paths([tmp_path / "again.cap"])) == {2}
-
-
 @pytest.mark.parametrize(
     ("named", "says"),
     [("", "or copied then (cp -p keeps the time)"), ("_{}", "by their names")],
@@ -439,8 +387,3 @@ def test_a_file_that_claims_to_be_older_than_its_ops_is_dated_by_them(tmp_path: 
     frame = opened(folder)
     assert frame.recorded is not None
     assert frame.recorded.wall_ns == frame.now_ns
-
-
-def test_nothing_has_an_age_where_a_dump_has_no_op(tmp_path: Path) -> None:
-    frame = opened(write_dumps(tmp_path, make_recorders(3)))
-    assert {one["since_s"] for one in document(frame)["ranks"].values()} == {None}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,15 @@ from frtop_tui.text.plain import text
 
 pytestmark = pytest.mark.torch
 PROGRAM = Path(__file__).parents[2] / "jobs" / "dumping.py"
+FORKS = """
+import os, runpy, sys, torch.distributed
+for rank in range(3):
+    if not os.fork():
+        os.environ["RANK"] = str(rank)
+        runpy.run_path(sys.argv[2], run_name="__main__")
+        os._exit(0)
+sys.exit(any([os.wait()[1] for _ in range(3)]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +40,18 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: Path, folder: Path) -> Path:
-    """Runs three ranks of the program to their end."""
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(program), str(folder)],
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "RANK": str(rank)},
-        )
-        for rank in range(3)
-    ]
+    """Runs three ranks of the program to their end; torch is imported once for all."""
+    ranks = subprocess.Popen(
+        [sys.executable, "-c", FORKS, str(folder), str(program)],
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+        start_new_session=True,
+    )
     try:
-        assert [rank.wait(150) for rank in ranks] == [0, 0, 0]
+        assert ranks.wait(150) == 0
     finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(ranks.pid, signal.SIGKILL)
+        ranks.wait()
     return folder
 
 

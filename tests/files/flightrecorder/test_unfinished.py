@@ -388,21 +388,6 @@ def test_who_is_inside_a_call_by_its_stack_is_not_blamed_for_an_older_dump(tmp_p
     assert "rank 2 has not issued all_reduce #6 of default_pg" in frame.verdicts[0].evidence
 
 
-@pytest.mark.parametrize(("backend", "named"), [("gloo", {1}), ("nccl", set())])
-def test_a_line_that_runs_may_be_behind_a_full_queue(
-    backend: str, named: set[int], tmp_path: Path
-) -> None:
-    """Rank 1 has issued an op that rank 0 has not; rank 0 waits for rank 1 in another group."""
-    ranks = completed(2, backend)
-    for one in ranks:
-        one.group("1", range(2), "other")
-    ranks[0].waits("1", "barrier")
-    ranks[1].waits("0")
-    write_dumps(tmp_path, ranks)
-    stack(tmp_path, 1, *SPINS, active=True)
-    assert blamed(open_paths([tmp_path])) == named
-
-
 @pytest.mark.parametrize(("backend", "named"), [("gloo", {2}), ("nccl", set())])
 def test_a_rank_without_a_dump_that_runs_may_be_behind_a_full_queue(
     backend: str, named: set[int], tmp_path: Path
@@ -413,19 +398,6 @@ def test_a_rank_without_a_dump_that_runs_may_be_behind_a_full_queue(
     write_dumps(tmp_path, [one for one in ranks if one.rank != 2])
     stack(tmp_path, 2, *SPINS, active=True)
     assert blamed(open_paths([tmp_path])) == named
-
-
-def test_lines_that_run_do_not_convict_most_of_a_group(tmp_path: Path) -> None:
-    ranks = completed(4)
-    ranks[2].waits("0")
-    write_dumps(tmp_path, ranks)
-    for rank in (0, 1, 3):
-        stack(tmp_path, rank, *SPINS, active=True)
-    frame = open_paths([tmp_path])
-    assert is_undecided(frame)
-    assert frame.verdicts[0].evidence[-1] == (
-        "by stacks: ranks 0-1,3: each runs at train.py:33 (spin)"
-    )
 
 
 def test_ranks_that_have_not_issued_an_op_are_listed_beside_stacks_too(tmp_path: Path) -> None:
