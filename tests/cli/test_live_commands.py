@@ -22,13 +22,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.files import capture
 from frtop_tui.files.output_path import default_path, unused_path
-from frtop_tui.job.model import (
-    Coverage,
-    CoverageNote,
-    HostView,
-    Problem,
-    Writing,
-)
+from frtop_tui.job.model import Coverage, CoverageNote, HostView, Problem, Writing
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import byte_size
 from screens.scenes import WALL, connecting, healthy, hung, no_agent

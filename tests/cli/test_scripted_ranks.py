@@ -21,15 +21,7 @@ from frtop_tui.demo.scripted.counts import Counts
 from frtop_tui.demo.scripted.culprit import SUPPORTED
 from frtop_tui.demo.scripted.job import ScriptedJob
 from frtop_tui.demo.scripted.ranks import HostRanks
-from frtop_tui.demo.scripted.script import (
-    DELAY_NS,
-    DP,
-    JITTER_NS,
-    MS,
-    SECOND,
-    Script,
-    ScriptedMesh,
-)
+from frtop_tui.demo.scripted.script import DELAY_NS, DP, JITTER_NS, MS, SECOND, Script, ScriptedMesh
 from frtop_tui.demo.scripted.service import rank_answer
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
@@ -104,21 +96,6 @@ def test_the_mesh_of_its_groups_is_found() -> None:
     mesh = find_mesh(frame.groups)
     assert isinstance(mesh, Mesh)
     assert mesh.shape == "pp 4 x dp 8 x tp 8"
-
-
-@pytest.mark.parametrize("fault", SLOW)
-def test_all_members_have_come_before_an_op_is_over(fault: str) -> None:
-    script = Script(ScriptedMesh.of(32), fault, BEGIN)
-    for step in (script.fault_step - 1, script.fault_step + 1):
-        for rank in range(32):
-            level = script.level(rank)
-            ends = 0
-            for op in range(len(script.program)):
-                issued, end = (script.issue_ns(rank, level, step, op),
-                               script.end_ns(level, step, op))  # fmt: skip
-                assert ends <= issued < end
-                ends = end
-            assert ends <= script.step_ns(step + 1)
 
 
 def test_the_straggler_comes_last_by_its_delay_in_the_samples() -> None:

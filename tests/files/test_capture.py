@@ -56,9 +56,7 @@ def test_a_frame_survives_the_round_trip(scene: Callable[[], Frame], tmp_path: P
     assert plain(capture.read(path)) == replace(plain(frame), writings=())
 
 
-def test_histories_share_values_and_keep_usual_durations(
-    tmp_path: Path,
-) -> None:
+def test_histories_share_values_and_keep_usual_durations(tmp_path: Path) -> None:
     frame = hung()
     view = frame.ranks[0]
     assert view.snapshot is not None
@@ -112,9 +110,7 @@ def test_a_file_of_another_version_is_refused_with_what_to_do(tmp_path: Path) ->
     assert "pip install" in refused.value.next_step
 
 
-def test_unknown_fields_are_ignored_and_unknown_values_name_the_version(
-    tmp_path: Path,
-) -> None:
+def test_unknown_fields_are_ignored_and_unknown_values_name_the_version(tmp_path: Path) -> None:
     path = tmp_path / "x.cap"
     capture.write(path, hung(), {}, ())
     known = content(path)

@@ -74,11 +74,9 @@ def test_the_table_has_one_row_per_rank_and_op() -> None:
     assert list(rows[0]) == list(COLUMNS)
     mine = [row for row in rows if row["rank"] == "0"]
     (pending,) = [row for row in mine if row["end"] == "pending"]
-    assert (pending["number"], pending["kind"], pending["end_unix_ns"]) == (
-        "8812",
-        "all_reduce",
-        "",
-    )
+    assert pending["number"] == "8812"
+    assert pending["kind"] == "all_reduce"
+    assert pending["end_unix_ns"] == ""
     done = next(row for row in mine if row["end"] == "exact")
     assert int(done["end_unix_ns"]) - int(done["issued_unix_ns"]) == int(done["took_ns"])
     age_s = (frame.wall_ns - int(pending["issued_unix_ns"])) / 1e9
@@ -169,11 +167,9 @@ def test_the_screen_of_a_file_exports_it(tmp_path: Path) -> None:
     path.write_text("mine")
     source.export(path, "html")
     (written,) = source.frame().writings
-    assert (written.kind, written.state, Path(written.path).name) == (
-        "export",
-        "written",
-        "x-2.html",
-    )
+    assert written.kind == "export"
+    assert written.state == "written"
+    assert Path(written.path).name == "x-2.html"
     assert path.read_text() == "mine"
     source.export(tmp_path / "nowhere" / "x.html", "html")
     (failed,) = source.frame().writings

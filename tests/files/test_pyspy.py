@@ -32,7 +32,6 @@ HANGS = [
     "sleeping", "loading", "holding", "computing", "leaving", "crossing", "backward", "late",
     "grouping", "saving",
 ]  # fmt: skip
-NATIVE = ["backward", "leaving"]
 APART_S = 2.2
 
 Set = Mapping[str, Mapping[int, Taken]]
@@ -45,7 +44,7 @@ class Jobs:
         self.folder = folder
         self.first: Set = {}
         self.second: Set = {}
-        self.native: Set = {}
+        self.native: Mapping[int, Taken] = {}
         self.healthy: list[Mapping[int, Taken]] = []
 
     def take(self) -> None:
@@ -56,7 +55,7 @@ class Jobs:
         for rank in RANKS:
             os.kill(self._pid("healthy", rank), signal.SIGKILL)
         wait_for(self._dump_twice, "no stack changes between two dumps", 150, pause_s=0)
-        self.native = {hang: self._dump(hang, f"{hang}-native", "--native") for hang in NATIVE}
+        self.native = self._dump("backward", "native", "--native")
 
     def _dump_twice(self) -> bool:
         """Dumps all stacks twice; returns whether none changed in between."""
@@ -186,10 +185,9 @@ def test_a_rank_that_runs_is_shown_first_whether_it_is_seen_in_python_or_in_c(jo
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("hang", NATIVE)
-def test_frames_of_c_change_no_verdict(jobs: Jobs, hang: str) -> None:
-    plain = only(jobs.judged(hang))
-    found = frame_of(jobs.folder / hang, jobs.native[hang])
+def test_frames_of_c_change_no_verdict(jobs: Jobs) -> None:
+    plain = only(jobs.judged("backward"))
+    found = frame_of(jobs.folder / "backward", jobs.native)
     native = only(found)
     assert (native.kind, native.culprits, native.why, native.headline) == (
         plain.kind, plain.culprits, plain.why, plain.headline,

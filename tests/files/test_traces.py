@@ -175,11 +175,7 @@ def without_rank(frame: Frame, rank: int) -> Frame:
 @pytest.mark.long
 def test_torchs_analyzer_gives_its_verdict(tmp_path: Path) -> None:
     late = open_paths([SLEEPING])
-    frames = {
-        "late": late,
-        "mismatch": open_paths([MISMATCH]),
-        "absent": without_rank(late, 3),
-    }
+    frames = {"late": late, "mismatch": open_paths([MISMATCH]), "absent": without_rank(late, 3)}
     folders = []
     for name, frame in frames.items():
         folders.append(str(tmp_path / name))

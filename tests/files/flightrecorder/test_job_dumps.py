@@ -362,8 +362,7 @@ def test_groups_in_the_dump_tell_its_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "says"),
-    [("", "or copied then (cp -p keeps the time)"), ("_{}", "by their names")],
+    ("named", "says"), [("", "or copied then (cp -p keeps the time)"), ("_{}", "by their names")]
 )
 def test_dumps_are_dated_by_when_they_were_written(named: str, says: str, tmp_path: Path) -> None:
     """A watchdog dumps ten minutes after the last op."""
