@@ -40,7 +40,7 @@ def test_a_gzip_file_of_others_has_no_kind(tmp_path: Path) -> None:
 def test_a_decompression_bomb_is_refused_early(tmp_path: Path) -> None:
     file = tmp_path / "bomb.cap"
     bomb = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    packed = b"".join(bomb.compress(bytes(1024**2)) for _ in range(200)) + bomb.flush()
+    packed = b"".join(bomb.compress(bytes(1024**2)) for _ in range(80)) + bomb.flush()
     file.write_bytes(archive.MAGIC + b"capture " + packed)
     assert file.stat().st_size < 1024**2
     with pytest.raises(archive.ArchiveError, match="unpacks to more"):

@@ -7,6 +7,8 @@ import sys
 import venv
 from pathlib import Path
 
+import pytest
+
 
 def _build(*options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "frtop_tui", "build-native", *options]
@@ -30,6 +32,7 @@ def test_a_python_without_torch_needs_no_frtop_either(tmp_path: Path) -> None:
     assert "next: frtop build-native --python PATH" in done.stderr
 
 
+@pytest.mark.long
 def test_a_host_without_a_compiler(tmp_path: Path) -> None:
     done = _build(PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 1

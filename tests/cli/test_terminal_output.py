@@ -177,6 +177,7 @@ def test_a_terminal_gets_harmless_lines_and_valid_json(text: str) -> None:
     assert harmless(stream.said())
 
 
+@pytest.mark.long
 def test_a_screen_keeps_its_cells_where_letters_are_missing(foreign: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
