@@ -32,7 +32,7 @@ from frtop_tui.job.state import JobState
 from waiting import wait_for
 
 BEGIN = 1_000 * SECOND
-OFTEN = ("none", "slow", "mismatch", "stall", "exception")
+OFTEN = ("none", "slow", "mismatch", "stall", "stop", "exception")
 """One of each kind."""
 
 

@@ -145,6 +145,15 @@ def test_deeply_nested_lists_are_harmless(tmp_path: Path) -> None:
     assert parse_dump(tmp_path, values, 10).recent == []
 
 
+def test_exponentially_shared_lists_are_harmless(tmp_path: Path) -> None:
+    shared: list[Any] = [1]
+    for _ in range(40):
+        shared = [shared, shared]
+    values = SAMPLE[0].values()
+    odd = [{**entry, "input_sizes": shared, "frames": shared} for entry in values["entries"]]
+    opened(tmp_path, pickle.dumps({**values, "entries": odd}, 4))
+
+
 def test_a_file_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

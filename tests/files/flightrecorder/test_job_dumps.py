@@ -210,6 +210,14 @@ def test_group_ranks_of_sends_become_global_ranks(tmp_path: Path) -> None:
     assert "rank 5 has not sent; rank 3 waits in recv" in verdict.headline
 
 
+def test_ranks_that_receive_from_each_other_are_a_deadlock(tmp_path: Path) -> None:
+    ranks = make_recorders(2)
+    ranks[0].p2p("0", "recv", 1)
+    ranks[1].p2p("0", "recv", 0)
+    frame = opened(write_dumps(tmp_path, ranks))
+    assert [verdict.kind for verdict in frame.verdicts] == ["deadlock"]
+
+
 def test_a_finding_without_victims_is_not_withheld(tmp_path: Path) -> None:
     """Contradictory dumps lead to such a finding."""
     frame = opened(write_dumps(tmp_path, one_missing()))
