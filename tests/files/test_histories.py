@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from diagnosis.scenes import Scene
 from frtop_probe import wire
+from frtop_tui.diagnosis.cases.mismatch.compare import mismatches
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files import capture
+from frtop_tui.files.histories import ops_of
 from frtop_tui.text.exit_status import exit_status
 from history_rows import HistoryRow, packed
 
@@ -72,3 +76,19 @@ def test_a_mismatch_in_histories_comes_after_the_captured_verdict(tmp_path: Path
     frame = opened(tmp_path, histories, scene.settle())
     assert [verdict.kind for verdict in frame.verdicts] == ["not_entered", "mismatch"]
     assert frame.health == "hung"
+
+
+@pytest.mark.parametrize(("taken", "kinds"), [((3, 2), []), ((4, 2), ["splits"])])
+def test_splits_that_do_not_pair_are_a_mismatch(taken: tuple[int, int], kinds: list[str]) -> None:
+    scene = Scene(2)
+    pairs = [((1, 3), (1, 2)), ((2, 2), taken)]
+    scene.settle(0)
+    for rank, (sent, got) in enumerate(pairs):
+        odd = wire.Signature(
+            "all_to_all_single", inputs=SPECS, outputs=SPECS, in_splits=sent, out_splits=got
+        )
+        scene.actors[rank].recent = list(ops_of(history(odd)))
+        response = wire.SnapshotResponse(1, "node0", (scene.look_of(scene.actors[rank]),))
+        scene.state.apply_snapshots("node0", response)
+    ranks = dict(scene.frame().ranks)
+    assert [one.field for one in mismatches(ranks)] == kinds
