@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, get_type_hints
 
 import msgspec
@@ -20,6 +21,7 @@ from frtop_tui.text.stacks import rank_lines
 from . import answer_scenes, native_scenes, scenes
 from .driving import driven
 
+hints_of = cache(get_type_hints)
 EVIL = "\x1b]0;own\x07\x9b31m\u202e\udcff[/b][@click=app.quit]"
 
 
@@ -33,7 +35,7 @@ def poisoned(value: Any, hint: Any = None) -> Any:
     if isinstance(value, dict):
         return {key: poisoned(one) for key, one in value.items()}
     if isinstance(value, msgspec.Struct):
-        hints = get_type_hints(type(value))
+        hints = hints_of(type(value))
         names = value.__struct_fields__
         return structs.replace(value, **{n: poisoned(getattr(value, n), hints[n]) for n in names})
     return value

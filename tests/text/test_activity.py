@@ -69,19 +69,14 @@ def test_a_rank_in_file_io_shows_the_call_and_the_file() -> None:
     )
 
 
-def test_a_moving_rank_is_not_described_by_its_stack() -> None:
-    view, _ = absent(state="moving")
-    assert describe_activity_and_line(replace(view, pending=()), scenes.NOW, {}) == ""
-
-
-def test_pending_ops_of_a_silent_rank_are_not_shown() -> None:
-    view, _ = absent(state="silent")
-    waiting = replace(view, pending=(scenes.op(9, 9, 1.0),))
-    assert "pending" not in describe_activity(waiting, scenes.NOW, {})
-    assert (
-        describe_activity(replace(waiting, state="moving"), scenes.NOW, {})
-        == "1 op pending, not blocked"
-    )
+def test_what_a_stack_or_a_silent_rank_cannot_tell_is_not_shown() -> None:
+    moving, _ = absent(state="moving")
+    assert describe_activity_and_line(replace(moving, pending=()), scenes.NOW, {}) == ""
+    pending = (scenes.op(9, 9, 1.0),)
+    said = describe_activity(replace(moving, pending=pending), scenes.NOW, {})
+    assert said == "1 op pending, not blocked"
+    silent, _ = absent(state="silent")
+    assert "pending" not in describe_activity(replace(silent, pending=pending), scenes.NOW, {})
 
 
 def killed_later() -> Frame:

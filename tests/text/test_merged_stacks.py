@@ -41,16 +41,13 @@ def test_different_lines_of_one_function_are_different_nodes() -> None:
     ]
 
 
-def test_a_rank_that_stops_inside_a_chain_is_not_folded_away() -> None:
-    roots = merge_stacks([(0, stack("a", "b")), (1, stack("a", "b", "c", "d"))])
-    assert drawn(roots) == [(0, "a", 1), (0, "b", 0), (1, "c", 1), (1, "d", 0)]
-    assert roots[0].children[0].ends_here == 1
-
-
-def test_a_chain_folds_to_its_end_and_unfolds_in_full() -> None:
+def test_a_chain_folds_to_its_end_except_where_a_rank_stops_and_unfolds_in_full() -> None:
     roots = merge_stacks([(0, stack("a", "b", "c", "d"))])
     assert drawn(roots) == [(0, "a", 3), (0, "d", 0)]
     assert [name for _, name, _ in drawn(roots, roots)] == ["a", "b", "c", "d"]
+    roots = merge_stacks([(0, stack("a", "b")), (1, stack("a", "b", "c", "d"))])
+    assert drawn(roots) == [(0, "a", 1), (0, "b", 0), (1, "c", 1), (1, "d", 0)]
+    assert roots[0].children[0].ends_here == 1
 
 
 def test_the_users_own_frames_are_never_folded() -> None:

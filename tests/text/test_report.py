@@ -17,12 +17,8 @@ from frtop_probe.wire import Job
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, VerdictKind, Why
 from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded, as_rank
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.text.document import Document
 from frtop_tui.text.exit_status import exit_status
-from frtop_tui.text.html_page import html_page
-from frtop_tui.text.incident import incident_of
 from frtop_tui.text.json_document import document
-from frtop_tui.text.markdown import markdown
 from frtop_tui.text.plain import text
 
 COMPLETE = Coverage(4, 4)
@@ -35,12 +31,6 @@ def verdict(kind: VerdictKind, **fields: Any) -> Verdict:
         "why": Why("unknown", "unknown", "because"), "next": "look",
     }  # fmt: skip
     return Verdict(kind, **{**known, **fields})
-
-
-@pytest.mark.parametrize("write", [markdown, html_page])
-def test_reports_say_what_to_do_next(write: Callable[[Document], str]) -> None:
-    frame = replace(hung(), verdicts=(verdict("stuck", next="look at its host"),))
-    assert "look at its host" in write(incident_of(frame, "9.9"))
 
 
 @pytest.mark.parametrize(("verdicts", "health", "coverage", "status"), [

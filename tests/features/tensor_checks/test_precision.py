@@ -80,12 +80,6 @@ def test_ranks_that_begin_between_two_updates_of_a_step_accuse_nobody() -> None:
     assert findings(samples, 2).scales[0].difference is None
 
 
-def test_a_scale_that_cannot_be_read_says_why() -> None:
-    more = {"taken": "scaler 0", "kind": "loss scale", "error": "in the memory of a device"}
-    found = findings([sample(0, "loss_scale", 1, checksum="", **more)], 1)
-    assert "loss scale not read: in the memory of a device" in said(found)
-
-
 def test_an_inf_that_the_loss_scaler_left_out_is_no_fault_but_one_after_it_is() -> None:
     def inputs(step: int) -> list[RankSample]:
         return [
@@ -183,5 +177,9 @@ def test_figures_are_by_group_kind_and_dtype() -> None:
 
 def test_what_was_not_read_says_why() -> None:
     error = "in the memory of a device: a read would wait for the device"
-    found = findings([sample(0, "input", 1, group=GROUP, checksum="", error=error)], 1)
-    assert f"1 not read: {error}" in said(found)
+    scale = sample(
+        0, "loss_scale", 1, checksum="", error=error, taken="scaler 0", kind="loss scale"
+    )
+    text = said(findings([sample(0, "input", 1, group=GROUP, checksum="", error=error), scale], 1))
+    assert f"1 not read: {error}" in text
+    assert f"loss scale not read: {error}" in text
