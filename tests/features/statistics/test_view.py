@@ -175,6 +175,12 @@ def test_steps_without_phases_say_what_is_missing() -> None:
     assert "not recorded: forward, backward, optimizer" in text
     assert "data" in text
     assert text_of(step_lines([], 80)[0]).startswith("no step marks")
+    whole = straggling().statistics
+    assert whole is not None
+    wide, narrow = (text_of(step_lines(step_rows(whole), width)[0]) for width in (120, 60))
+    assert "optim" in wide
+    assert "optim" not in narrow
+    assert "communication" in narrow
 
 
 def test_small_differences_are_none() -> None:
