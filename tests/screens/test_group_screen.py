@@ -185,7 +185,7 @@ async def test_one_key_goes_through_the_lenses_and_the_legend_explains_the_lette
         assert [grid.lens_view.letters.get(n) for n in (0,)] == [None]
         await app.press("L")
         await app.sees("ranks by lag", "1 1 op behind 1", ". at the front 63")
-        assert grid.lens_view.letters[scenes.CULPRIT] == ("1", "warn")
+        assert grid.lens_view.letters[scenes.CULPRIT] == ("1", "heat1")
         await app.press("L")
         await app.sees("ranks by step time", "within 10 % of 800 ms 63", "50 % and more 1")
         grid.choose(12)
@@ -199,7 +199,7 @@ async def test_one_key_goes_through_the_lenses_and_the_legend_explains_the_lette
         await app.press("L")
         await app.sees("ranks by device use", "4 40 % 1", "? not known 63")
         await app.press("L")
-        await app.sees("b blocked 63")
+        await app.sees("b  blocked 63")
 
 
 async def test_a_lens_without_data_says_why() -> None:

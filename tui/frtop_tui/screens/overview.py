@@ -20,9 +20,10 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_grid import RankGrid, legend
 from frtop_tui.widgets.rank_table import RankTable, most_relevant
 from frtop_tui.widgets.spans import Line, clip, join, plain
+from frtop_tui.widgets.stack_pane import StackPane
 from frtop_tui.widgets.verdict import VerdictPanel
 
-MOST_ROWS = 64
+MOST_ROWS = 32
 """Ranks in the list below the grid; `2` shows all ranks."""
 
 
@@ -93,6 +94,7 @@ class Overview(FrameScreen):
             yield RankGrid(self.marked)
         yield Legend()
         yield RankTable(self.marked, id="most", classes="pane")
+        yield StackPane(names_rank=True)
 
     def crumbs(self) -> Line:
         return ()
@@ -109,8 +111,9 @@ class Overview(FrameScreen):
             self._last_culprits = (frame.job, culprits)
         table = self.query_one(RankTable)
         if table.display:
-            table.entitle("most relevant ranks")
-            table.show_ranks(frame, most_relevant(frame, MOST_ROWS))
+            table.entitle("most relevant ranks, some of those that are alike")
+            seen = grid.lens_view
+            table.show_ranks(frame, most_relevant(frame, MOST_ROWS, seen.amounts), seen.values)
         self.draw_legend()
 
     def _remarks(self) -> str:
@@ -129,6 +132,10 @@ class Overview(FrameScreen):
         legend_lines.frame, legend_lines.rank = self.frame, grid.chosen
         legend_lines.lens = None if grid.lens == "state" else grid.lens_view
         legend_lines.redraw()
+        stack, rank = self.query_one(StackPane), self.chosen
+        view = None if self.frame is None or rank is None else self.frame.ranks.get(rank)
+        if stack.display and self.frame is not None and view is not None:
+            stack.show(self.frame, view)
 
     def on_line_view_moved(self) -> None:
         self.draw_legend()

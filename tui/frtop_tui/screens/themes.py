@@ -22,6 +22,15 @@ _DARK: Final = {
     "edge-title": "#a6a6a6",
     "text-error": "#e8909f",
     "text-secondary": "#7db0d6",
+    # A sequence of rising lightness, so that its order is seen without telling hues apart.
+    "heat-0": "#1d3b33",
+    "heat-1": "#4a4a1c",
+    "heat-2": "#7a5c0c",
+    "heat-3": "#c98a1b",
+    "heat-4": "#ffc44d",
+    "heat-waits": "#2e3440",
+    "heat-text": "#e0e0e0",
+    "heat-dark": "#101010",
 }
 _CONTRAST: Final = {
     "tone-dim": "#cfcfcf",
@@ -38,6 +47,14 @@ _CONTRAST: Final = {
     "text-accent": "#ffff5f",
     "text-primary": "#87d7ff",
     "text-secondary": "#afd7ff",
+    "heat-0": "#12332a",
+    "heat-1": "#3a3a10",
+    "heat-2": "#5a4300",
+    "heat-3": "#e0a83a",
+    "heat-4": "#ffd75f",
+    "heat-waits": "#262b36",
+    "heat-text": "#ffffff",
+    "heat-dark": "#000000",
 }
 _ANSI: Final = {
     "tone-dim": "ansi_default",

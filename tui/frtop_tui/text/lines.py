@@ -21,6 +21,11 @@ TONES: Final = (
     "dim",
     "done",
     "good",
+    "heat0",  # backgrounds of ranks in the grid: as the others
+    "heat1",
+    "heat2",
+    "heat3",
+    "heat4",  # by far the most
     "key",
     "late",
     "line",  # background of the cursor's line
@@ -32,9 +37,14 @@ TONES: Final = (
     "strong",
     "unreachable",
     "unknown",
+    "waits",  # background of ranks that wait for others
     "warn",
     "yours",
 )
+
+
+FILLED: Final = ("alarm", "cursor", "heat0", "heat1", "heat2", "heat3", "heat4", "waits")
+"""Tones with a background of their own, also on the cursor's line."""
 
 
 class WordLine(NamedTuple):

@@ -11,6 +11,8 @@ from typing import Final
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 
 UNKNOWN_HOST = "unreachable"
+CELLS: Final = (4, 3, 2)
+"""Columns that a rank may get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,13 @@ class HostRun:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The grid. `positions` gives (row, column) of each rank's letter."""
+    """The grid. `positions` gives (row, column) of each rank's `cell` columns."""
 
     rows: tuple[tuple[HostRun, ...], ...]
     label_width: int
     positions: Mapping[int, tuple[int, int]]
     order: tuple[int, ...]
+    cell: int = 1
 
 
 class _HostNames:
@@ -60,14 +63,26 @@ def short_hosts(hosts: Sequence[str]) -> dict[str, str]:
     return short if len(set(short.values())) == len(short) else {host: host for host in hosts}
 
 
-def lay_out(ranks_of: Mapping[str, Sequence[int]], width: int) -> Layout:
-    """Hosts in reading order, as many side by side as fit; large hosts take several runs."""
+def lay_out(ranks_of: Mapping[str, Sequence[int]], width: int, height: int = 0) -> Layout:
+    """Hosts in reading order, as many side by side as fit; large hosts take several runs.
+
+    Ranks get the widest cells with which all rows fit into `height`.
+    """
+    if sum(map(len, ranks_of.values())) <= width * height:
+        for cell in CELLS:
+            found = _lay_out(ranks_of, width, cell)
+            if len(found.rows) <= height:
+                return found
+    return _lay_out(ranks_of, width, 1)
+
+
+def _lay_out(ranks_of: Mapping[str, Sequence[int]], width: int, cell: int) -> Layout:
     names = short_hosts(list(ranks_of))
     label_width = min(16, max((len(name) for name in names.values()), default=0))
     longest = max((len(ranks) for ranks in ranks_of.values()), default=1)
-    room = max(1, width - label_width - 1)
+    room = max(1, (width - label_width - 1) // cell)
     length = min(longest, room) if room < 8 or longest <= 8 else min(longest, room - room % 8)
-    pitch = label_width + 1 + length + 2
+    pitch = label_width + 1 + length * cell + 2
     columns = max(1, (width + 2) // pitch)
     # A power of two: hosts are numbered and racked that way, so their columns align.
     columns = 1 if longest > length else 1 << (columns.bit_length() - 1)
@@ -86,9 +101,9 @@ def lay_out(ranks_of: Mapping[str, Sequence[int]], width: int) -> Layout:
         )
         for run in row:
             for index, rank in enumerate(run.ranks):
-                positions[rank] = (len(rows), run.x + index)
+                positions[rank] = (len(rows), run.x + index * cell)
         rows.append(row)
-    return Layout(tuple(rows), label_width, positions, tuple(positions))
+    return Layout(tuple(rows), label_width, positions, tuple(positions), cell)
 
 
 def ranks_by_host(frame: Frame) -> dict[str, list[int]]:

@@ -1,7 +1,7 @@
 """What the letters of the rank grid show: states, lag, steps, arrival skew, device use. Pure.
 
-A lens gives each rank a letter, and a tone beside it: no meaning is in colours alone. A lens
-without data says why.
+A lens gives each rank a letter and a heat: no meaning is in colours alone. A lens without data says
+why.
 """
 
 from __future__ import annotations
@@ -120,10 +120,14 @@ NO_STEPS: Final = "no steps are recorded: call frtop_probe.step() once in each"
 
 @dataclass(frozen=True, slots=True)
 class LensView:
-    """One frame through a lens: `values` in words; `why` there is nothing to see."""
+    """One frame through a lens: `values` in words; `why` there is nothing to see.
+
+    Ranks are compared by `amounts`: the largest first.
+    """
 
     letters: Mapping[int, Span] = field(default_factory=dict)
     values: Mapping[int, str] = field(default_factory=dict)
+    amounts: Mapping[int, float] = field(default_factory=dict)
     meanings: tuple[tuple[Span, str], ...] = ()
     why: str = ""
 
@@ -142,11 +146,11 @@ class LensView:
 Lens = Callable[[Frame], LensView]
 
 _LAG: Final = (
-    ((".", "moving"), "at the front"),
-    (("1", "warn"), "1 op behind"),
-    (("2", "warn"), "2 to 9"),
-    (("3", "late"), "10 to 99"),
-    (("4", "late"), "100 and more"),
+    ((".", "heat0"), "at the front"),
+    (("1", "heat1"), "1 op behind"),
+    (("2", "heat2"), "2 to 9"),
+    (("3", "heat3"), "10 to 99"),
+    (("4", "heat4"), "100 and more"),
     (("-", "dim"), "no numbers"),
     (UNKNOWN, "unreachable"),
 )
@@ -166,7 +170,8 @@ def lag(frame: Frame) -> LensView:
     values = {rank: f"{counted(ops, 'op')} behind in {name}" for rank, (ops, name) in lags.items()}
     if not any(group.number for group in frame.groups):
         return LensView(why="no group has issued an op that can be compared")
-    return LensView(letters, values, _LAG)
+    amounts = {rank: ops for rank, (ops, _) in lags.items()}
+    return LensView(letters, values, amounts, _LAG)
 
 
 def _lag_letter(rank: JudgedRank, lags: Mapping[int, tuple[int, str]]) -> Span:
@@ -180,11 +185,11 @@ def _lag_letter(rank: JudgedRank, lags: Mapping[int, tuple[int, str]]) -> Span:
 
 _SLOWER: Final = (
     (("-", "dim"), "faster by 10 % and more"),
-    ((".", "moving"), "within 10 % of the median"),
-    (("1", "warn"), "10 % slower"),
-    (("2", "warn"), "20 %"),
-    (("3", "late"), "30 to 49 %"),
-    (("4", "late"), "50 % and more"),
+    ((".", "heat0"), "within 10 % of the median"),
+    (("1", "heat1"), "10 % slower"),
+    (("2", "heat2"), "20 %"),
+    (("3", "heat3"), "30 to 49 %"),
+    (("4", "heat4"), "50 % and more"),
     (("?", "unreachable"), "no steps"),
 )
 
@@ -208,7 +213,7 @@ def step_time(frame: Frame) -> LensView:
     )
     letters = {rank: _slower_letter(took.get(rank), middle) for rank in frame.ranks}
     values = {rank: f"step {timing(round(ns))}" for rank, ns in took.items()}
-    return LensView(letters, values, meanings)
+    return LensView(letters, values, took, meanings)
 
 
 def _slower_letter(took: float | None, middle: float) -> Span:
@@ -221,11 +226,11 @@ def _slower_letter(took: float | None, middle: float) -> Span:
 
 _OWN: Final = (
     (("-", "dim"), "less by 5 % of a step and more"),
-    ((".", "moving"), "within 5 % of a step of its peers"),
-    (("1", "warn"), "5 % of a step more"),
-    (("2", "warn"), "10 to 19 %"),
-    (("3", "late"), "20 to 49 %"),
-    (("4", "late"), "50 % and more"),
+    ((".", "heat0"), "within 5 % of a step of its peers"),
+    (("1", "heat1"), "5 % of a step more"),
+    (("2", "heat2"), "10 to 19 %"),
+    (("3", "heat3"), "20 to 49 %"),
+    (("4", "heat4"), "50 % and more"),
     (("~", "dim"), "no peers with the same steps"),
     (UNKNOWN, "not recorded"),
 )
@@ -246,7 +251,8 @@ def own_time(frame: Frame) -> LensView:
         return LensView(why="own time is not recorded: no rank's waits in communication are known")
     letters = {rank: _own_letter(found.get(rank)) for rank in frame.ranks}
     values = {rank: _own_words(one) for rank, one in found.items()}
-    return LensView(letters, values, _OWN)
+    amounts = {rank: one.share for rank, one in found.items() if one.share is not None}
+    return LensView(letters, values, amounts, _OWN)
 
 
 def _own_letter(one: OwnTime | None) -> Span:
@@ -269,11 +275,11 @@ _LEAST_SHARE: Final = 0.01
 """Share of a step: a smaller difference is not worth a word."""
 
 _SKEW: Final = (
-    ((".", "moving"), "under 1 ms after the first"),
-    (("1", ""), "1 to 10 ms"),
-    (("2", "warn"), "10 to 100 ms"),
-    (("3", "late"), "0.1 to 1 s"),
-    (("4", "late"), "1 s and more"),
+    ((".", "heat0"), "under 1 ms after the first"),
+    (("1", "heat1"), "1 to 10 ms"),
+    (("2", "heat2"), "10 to 100 ms"),
+    (("3", "heat3"), "0.1 to 1 s"),
+    (("4", "heat4"), "1 s and more"),
     (("~", "dim"), "within the clocks' error"),
     (("?", "unreachable"), "not sampled"),
 )
@@ -288,10 +294,9 @@ def skew(frame: Frame) -> LensView:
     if not delays:
         return LensView(why="no op was sampled at all members of its group")
     letters = {rank: _skew_letter(rank, delays) for rank in frame.ranks}
-    values = {
-        rank: f"{timing(ns)} after the first" for rank, ns in delays.items() if ns is not None
-    }
-    return LensView(letters, values, _SKEW)
+    known = {rank: ns for rank, ns in delays.items() if ns is not None}
+    values = {rank: f"{timing(ns)} after the first" for rank, ns in known.items()}
+    return LensView(letters, values, known, _SKEW)
 
 
 def _skew_letter(rank: int, delays: Mapping[int, int | None]) -> Span:
@@ -303,8 +308,8 @@ def _skew_letter(rank: int, delays: Mapping[int, int | None]) -> Span:
 
 
 _USE: Final = (
-    *(((str(n), "" if n >= 5 else "warn"), f"{10 * n} %") for n in range(10)),
-    (("*", "moving"), "95 % and more"),
+    *(((str(n), f"heat{min(4, 4 - n // 2)}"), f"{10 * n} %") for n in range(10)),
+    (("*", "heat0"), "95 % and more"),
     (("!", "bad"), "lost"),
     (("?", "unreachable"), "not known"),
 )
@@ -319,7 +324,7 @@ def device_use(frame: Frame) -> LensView:
     if all(letter == UNKNOWN for letter in letters.values()):
         notes = {view.gauges.note for view in frame.ranks.values() if view.gauges is not None}
         return LensView(why=next(filter(None, sorted(notes)), "frtop sees no device of any rank"))
-    return LensView(letters, values, _USE)
+    return LensView(letters, values, {}, _USE)
 
 
 def _use_of(rank: JudgedRank) -> tuple[Span, str]:
@@ -347,6 +352,17 @@ LENSES: Final[Mapping[str, Lens | None]] = {
 EMPTY: Final = LensView()
 EVERY_FRAME: Final = ("lag", "device use")
 """Lenses to update with each frame; the others change with statistics only."""
+
+
+def of_verdict(frame: Frame) -> str:
+    """The lens through which the culprits of a slow job stand out; "state" if there is none."""
+    culprits = frame.verdicts[0].culprits if frame.verdicts and frame.health == "slow" else ()
+    for name in ("own time", "arrival skew") if culprits else ():
+        look = LENSES[name]
+        letters = look(frame).letters if look is not None else {}
+        if any(letters.get(rank, UNKNOWN)[0] in "1234" for rank in culprits):
+            return name
+    return "state"
 
 
 def next_lens(name: str) -> str:

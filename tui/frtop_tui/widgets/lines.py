@@ -21,7 +21,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from frtop_tui.job.naming import printable
-from frtop_tui.widgets.spans import TONES, Line, cells, changed_columns, fit
+from frtop_tui.widgets.spans import FILLED, TONES, Line, cells, changed_columns, fit
 
 NO_LINE: Line = ()
 TONE_CLASSES = {f"tone--{tone}" for tone in TONES}
@@ -157,7 +157,12 @@ class LineView(ScrollView, can_focus=True):
             if chosen:
                 of_line = self.tone("line")
                 cursor = Style(bgcolor=of_line.bgcolor, bold=True, reverse=of_line.reverse)
-                styles.update({name: style + cursor for name, style in styles.items()})
+                styles.update(
+                    {
+                        name: style if name in FILLED else style + cursor
+                        for name, style in styles.items()
+                    }
+                )
         segments = [Segment(printable(text), styles[tone]) for text, tone in line]
         # Equal neighbours are joined: every segment costs a colour sequence.
         return Strip(segments).adjust_cell_length(width, styles[""]).simplify()
@@ -209,7 +214,8 @@ class LineView(ScrollView, can_focus=True):
         height = self.scrollable_content_region.height
         top = self.scroll_offset.y
         if y < top or y >= top + height:
-            self.scroll_to(y=y if y < top else y - height + 1, animate=False)
+            # By force: Textual does not scroll before it has drawn a scrollbar.
+            self.scroll_to(y=y if y < top else y - height + 1, animate=False, force=True)
 
     def _step(self, lines: int) -> None:
         if self.has_cursor:

@@ -1,20 +1,28 @@
-"""The grid of all ranks, one letter per rank, grouped by host."""
+"""The grid of all ranks, a letter and a colour for each, grouped by host."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from itertools import chain
+from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.text.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.grid_layout import lay_out, ranks_by_host
-from frtop_tui.widgets.lenses import EMPTY, EVERY_FRAME, LENSES, UNKNOWN, next_lens
+from frtop_tui.widgets.lenses import EMPTY, EVERY_FRAME, LENSES, UNKNOWN, next_lens, of_verdict
 from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain
 from frtop_tui.widgets.table import RANK_KEYS
+
+CELL_TONES: Final[Mapping[str, str]] = {
+    "moving": "heat0",
+    "blocked": "waits",
+    **dict.fromkeys(("late", "dead", "silent", "stopped"), "alarm"),
+}
+"""Of the states that fill a cell; others have a letter only."""
 
 
 def legend(frame: Frame) -> Line:
@@ -24,7 +32,10 @@ def legend(frame: Frame) -> Line:
     counts["unreachable"] += max(0, world - len(frame.ranks))
     return join(
         [
-            ((LETTERS[state], state), (f" {state} {counts[state]:,}", ""))
+            (
+                (f" {LETTERS[state]} ", CELL_TONES.get(state, state)),
+                (f" {state} {counts[state]:,}", ""),
+            )
             for state in sorted(counts, key=URGENCY.__getitem__)
             if counts[state]
         ],
@@ -57,13 +68,17 @@ class RankGrid(LineView):
         self.grid_layout = lay_out({}, 1)
         self._hosts: dict[str, list[int]] = {}
         self._members: tuple[object, ...] = ()
-        self._laid_out: tuple[tuple[object, ...], int] | None = None
+        self._laid_out: tuple[object, ...] = ()
+        self.wanted = ""
+        """The lens that somebody has chosen; "": what the verdict is about."""
         self.lens = "state"
         self.lens_view = EMPTY
-        self._seen: tuple[str, object, Frame] | None = None
+        self._culprits: frozenset[int] = frozenset()
+        self._seen: tuple[object, Frame] | None = None
 
     def show(self, frame: Frame) -> None:
         self.ranks = frame.ranks
+        self._culprits = frozenset(chain.from_iterable(one.culprits for one in frame.verdicts))
         self._look(frame)
         # Comparing costs a tenth of grouping thousands of ranks by host again.
         world = frame.job.world_size if frame.job else 0
@@ -75,35 +90,47 @@ class RankGrid(LineView):
 
     def _look(self, frame: Frame) -> None:
         """Applies the lens; one that depends on statistics only when these are new."""
-        news: object = frame if self.lens in EVERY_FRAME else frame.statistics
-        seen = self._seen
-        if seen is None or seen[0] != self.lens or seen[1] is not news or news is None:
+        news: object = (
+            frame
+            if self.lens in EVERY_FRAME
+            else (frame.statistics, frame.health, self._culprits, self.wanted)
+        )
+        if self._seen is None or self._seen[0] != news or frame.statistics is None:
+            self.lens = self.wanted or of_verdict(frame)
+            self.entitle("ranks" if self.lens == "state" else f"ranks by {self.lens}")
             look = LENSES[self.lens]
             self.lens_view = look(frame) if look is not None else EMPTY
-        self._seen = (self.lens, news, frame)
+        self._seen = (news, frame)
 
     def action_lens(self) -> None:
         self.look_through(next_lens(self.lens))
 
     def look_through(self, lens: str) -> None:
         """Changes to another of `LENSES`."""
-        self.lens = lens
-        self.entitle("ranks" if self.lens == "state" else f"ranks by {self.lens}")
+        self.wanted = lens
         if self._seen is not None:
-            self._look(self._seen[2])
+            self._look(self._seen[1])
         self.redraw()
         self.post_message(self.Moved(self))
 
     def content(self, width: int) -> Sequence[Line]:
-        if self._laid_out != (self._members, width):
-            self.grid_layout = lay_out(self._hosts, width)
-            self._laid_out = (self._members, width)
+        laid_out = (self._members, width, height := self._height())
+        if self._laid_out != laid_out:
+            self.grid_layout = lay_out(self._hosts, width, height)
+            self._laid_out = laid_out
         if not self.grid_layout.rows:
             return (plain("no ranks yet", "dim"),)
         if self.chosen not in self.grid_layout.positions:
             self.chosen = self.grid_layout.order[0]
             self.post_message(self.Moved(self))
         return LazyLines(lambda: len(self.grid_layout.rows), self.row_line)
+
+    def _height(self) -> int:
+        """Rows that can be seen, however many there are now."""
+        most = self.styles.max_height
+        if self.styles.is_auto_height and most is not None and most.cells is not None:
+            return most.cells - self.gutter.height
+        return self.scrollable_content_region.height
 
     def row_line(self, y: int) -> Line:
         spans: list[Span] = []
@@ -113,20 +140,27 @@ class RankGrid(LineView):
             lead = run.x - x - width - 1
             spans.append((" " * lead + fit(run.label, width) + " ", "dim"))
             spans.extend(self._letter(rank) for rank in run.ranks)
-            x = run.x + len(run.ranks)
+            x = run.x + len(run.ranks) * self.grid_layout.cell
         return tuple(spans)
 
     def _letter(self, rank: int) -> Span:
         view = self.ranks.get(rank)
-        state: str
         if self.lens == "state" or view is None:
             state = "unreachable" if view is None else view.state
-            letter = LETTERS["unreachable" if view is None else view.state]
+            letter, tone = LETTERS[state], CELL_TONES.get(state, state)
         else:
-            letter, state = self.lens_view.letters.get(rank, UNKNOWN)
-        if rank == self.chosen and self.has_focus:
-            return (letter, "cursor")
-        return (letter, "mark") if rank in self.marked else (letter, state)
+            letter, tone = self.lens_view.letters.get(rank, UNKNOWN)
+        if rank in self._culprits:
+            tone = "alarm"
+        if rank in self.marked:
+            tone = "mark"
+        cell = self.grid_layout.cell
+        text = letter.center(cell) if cell > 2 else letter.ljust(cell)
+        if rank != self.chosen or not self.has_focus:
+            return (text, tone)
+        if cell > 2 and tone == "alarm":  # the cursor starts there, and must not hide its colour
+            return (f"[{letter}]".center(cell), tone)
+        return (text, "cursor")
 
     def choose(self, rank: int) -> None:
         """Puts the cursor on a rank; before the first layout, the cursor will start there."""
@@ -134,10 +168,16 @@ class RankGrid(LineView):
             return
         self.chosen = rank
         self.redraw()
-        position = self.grid_layout.positions.get(rank)
-        if position is not None:
-            self.move_to(position[0])
+        self._scroll_to_chosen()
         self.post_message(self.Moved(self))
+
+    def _scroll_to_chosen(self) -> None:
+        if self.chosen is not None and (at := self.grid_layout.positions.get(self.chosen)):
+            self.move_to(at[0])
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self._scroll_to_chosen()
 
     def action_sideways(self, ranks: int) -> None:
         if self.chosen is None or self.chosen not in self.grid_layout.positions:

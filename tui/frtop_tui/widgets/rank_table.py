@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, compress, islice
+from itertools import chain, islice
 from typing import Final
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
+from frtop_tui.job.model import RankState
 from frtop_tui.job.units import live_duration, percent, timing
 from frtop_tui.job.unprepared import is_least
 from frtop_tui.text.activity import (
@@ -24,6 +26,7 @@ from frtop_tui.widgets.grid_layout import host_names, natural_key, short_hosts
 from frtop_tui.widgets.spans import Line, Span
 from frtop_tui.widgets.table import Column, RankRows, rank_column
 
+ALIKE: Final = 4
 LINE: Final = "line"
 """The column of the line of code. Without room for it, the activity names the line."""
 
@@ -37,6 +40,8 @@ class RowContext:
     reasons: Mapping[int, Why] = field(default_factory=dict)
     order: Mapping[int, int] = field(default_factory=dict)
     has_line_column: bool = False
+    said: Mapping[int, str] = field(default_factory=dict)
+    """What the lens says of ranks that do nothing worth a word."""
 
     def take(self, frame: Frame) -> None:
         self.now_ns = frame.now_ns
@@ -48,7 +53,7 @@ class RowContext:
 
     def activity(self, rank: JudgedRank) -> str:
         describe = describe_activity if self.has_line_column else describe_activity_and_line
-        return describe(rank, self.now_ns, self.reasons)
+        return describe(rank, self.now_ns, self.reasons) or self.said.get(rank.rank, "")
 
     def since_s(self, rank: JudgedRank) -> float:
         """For sorting: 0 if unknown."""
@@ -107,7 +112,7 @@ def _step(rank: JudgedRank) -> int:
 
 def _heartbeat(rank: JudgedRank, context: RowContext) -> Span:
     seconds = context.heartbeat_s(rank)
-    if seconds < 0:
+    if seconds < 0 or rank.exit_info is not None:
         return ("", "")
     return (
         live_duration(seconds),
@@ -138,14 +143,25 @@ def columns(marked: Collection[int], at: RowContext) -> list[Column[JudgedRank]]
     ]  # fmt: skip
 
 
-def most_relevant(frame: Frame, limit: int) -> list[JudgedRank]:
-    """At most `limit` ranks: culprits first, then by state."""
+def most_relevant(
+    frame: Frame, limit: int, amounts: Mapping[int, float] | None = None
+) -> list[JudgedRank]:
+    """At most `limit` ranks: culprits first, then by state, or the largest of `amounts`.
+
+    Ranks in one state at one line of code are alike, and `ALIKE` of them say it.
+    """
     order = verdict_order(frame)
-    ranks = frame.ranks.values()
-    states = [rank.state for rank in ranks]
+    ranks: Collection[JudgedRank] = frame.ranks.values()
+    if amounts:
+        ranks = sorted(ranks, key=lambda one: -amounts.get(one.rank, -math.inf))
+    alike: dict[tuple[RankState, object], list[JudgedRank]] = {}
+    for rank in ranks:
+        op = rank.blocked_on
+        rows = alike.setdefault((rank.state, op.site if op is not None else None), [])
+        if len(rows) < ALIKE and rank.rank not in order:
+            rows.append(rank)
     culprits = (frame.ranks[rank] for rank in order if rank in frame.ranks)
-    by_state = (compress(ranks, map(state.__eq__, states)) for state in URGENCY)
-    rest = (rank for rank in chain.from_iterable(by_state) if rank.rank not in order)
+    rest = chain.from_iterable(alike[key] for key in sorted(alike, key=lambda key: URGENCY[key[0]]))
     return list(islice(chain(culprits, rest), limit))
 
 
@@ -159,9 +175,12 @@ class RankTable(RankRows[JudgedRank]):
     def number(self, row: JudgedRank) -> int:
         return row.rank
 
-    def show_ranks(self, frame: Frame, ranks: Sequence[JudgedRank]) -> None:
-        """Shows these ranks in this order."""
+    def show_ranks(
+        self, frame: Frame, ranks: Sequence[JudgedRank], said: Mapping[int, str] | None = None
+    ) -> None:
+        """Shows these ranks in this order; `said` of those that do nothing worth a word."""
         self.context.take(frame)
+        self.context.said = said or {}
         hosts = host_names(frame.ranks)
         if hosts != self.context.names.keys():
             names = self.context.names = short_hosts(sorted(hosts))

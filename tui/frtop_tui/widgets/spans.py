@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-from frtop_tui.text.lines import TONES, Line, Span, WordLine, join, plain, text_of
+from frtop_tui.text.lines import FILLED, TONES, Line, Span, WordLine, join, plain, text_of
 
-__all__ = ["TONES", "Line", "Span", "join", "plain", "text_of"]
+__all__ = ["FILLED", "TONES", "Line", "Span", "join", "plain", "text_of"]
 
 
 def cells(text: str) -> int:

@@ -137,7 +137,8 @@ def native_lines(rank: JudgedRank, width: int, *, waiting: bool = False) -> list
 class StackPane(LineView):
     """The rank's stacks, folded if the user's own frame would be out of sight.
 
-    With `native`, those with C and C++ frames, which are taken on request only.
+    With `native`, those with C and C++ frames, which are taken on request only. With `names_rank`,
+    the title names the rank.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -150,9 +151,10 @@ class StackPane(LineView):
         ),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, *, names_rank: bool = False) -> None:
         super().__init__(id="stack", classes="pane")
         self.entitle("stack")
+        self.names_rank = names_rank
         self.rank: JudgedRank | None = None
         self.unfolded = False
         self.foldable = False
@@ -169,10 +171,11 @@ class StackPane(LineView):
             self.unfolded = False
         self.rank = rank
         snapshot = rank.snapshot
+        name = f"rank {rank.rank}: " if self.names_rank else ""
         if self.native:
             self.entitle(native_title(rank, frame.now_ns))
         elif snapshot is None or not snapshot.dumps:
-            self.entitle("stack")
+            self.entitle(f"{name}stack")
         else:
             taken = rank.stacks_taken_ns or snapshot.at_ns
             # The user's own line may be out of sight below frames of torch.
@@ -181,7 +184,9 @@ class StackPane(LineView):
             where = (
                 f", yours: {frame_line(stack.frames[mine])}" if stack and mine is not None else ""
             )
-            self.entitle(f"stack, {live_duration(rank.age_s(taken, frame.now_ns))} old{where}")
+            self.entitle(
+                f"{name}stack, {live_duration(rank.age_s(taken, frame.now_ns))} old{where}"
+            )
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
