@@ -101,10 +101,24 @@ async def test_a_culprit_is_the_first_lane_and_the_others_wait_beside_it() -> No
         await app.sees("timeline of culprits first", "clocks of hosts not compared")
         lines = [line for line in app.text().splitlines() if line.startswith(" rank")]
         assert lines[0].startswith(" rank  37")
-        assert lines[0].rstrip().endswith("A")
+        assert lines[0].rstrip().endswith("!!!!!!!!!!")
+        await app.sees("! in no op, and others wait for it")
         assert lines[1].rstrip().endswith("AAAAAAAAAA")
         await app.press("j", "h")
         await app.sees("pending for 4m12s", "rank 37 has not issued it")
+
+
+async def test_nothing_is_drawn_of_a_process_after_its_end() -> None:
+    frame = scenes.hung()
+    ended = wire.ExitInfo(scenes.HOST_NOW - 60 * scenes.S, signal=9)
+    dead = replace(frame.ranks[4], state="dead", exit_info=ended)
+    async with driven(replace(frame, ranks={**frame.ranks, 4: dead}), size=(100, 30)) as app:
+        await app.press("T")
+        await app.sees("† its process ended")
+        lines = {line.split()[1]: line.rstrip() for line in app.text().splitlines()
+                 if line.startswith(" rank")}  # fmt: skip
+        assert lines["4"].endswith("AAAAAAAAAA†")
+        assert len(lines["4"]) < len(lines["3"])
 
 
 async def test_marks_are_drawn_and_jumped_to() -> None:

@@ -27,7 +27,8 @@ class Lane:
     """One rank on the operator's clock: times in `ops` plus `clock_ns` are the operator's.
 
     `why_none` is shown where nothing is recorded. `error_ns` is how far the clock may be off, None
-    if it was never measured. `at_most`: all ends of ops are upper bounds.
+    if it was never measured. `at_most`: all ends of ops are upper bounds. `stalled_ns` is when
+    others began to wait for it (operator's clock), `ended_ns` when its process ended (its own).
     """
 
     rank: int
@@ -39,6 +40,8 @@ class Lane:
     fronts: Mapping[int, int] = field(default_factory=dict)  # by own id: the last number issued
     why_none: str = ""
     at_most: bool = False
+    stalled_ns: int | None = None
+    ended_ns: int | None = None
 
     @cached_property
     def group_ids(self) -> Mapping[Identifier, int]:
@@ -105,7 +108,13 @@ class Lane:
         return bisect_left(self.ops.issued, at_ns - self.clock_ns + 1) - 1
 
 
-def lane_of(frame: BaseFrame, rank: int, ops: OpColumns | None, why_none: str = "") -> Lane:
+def lane_of(
+    frame: BaseFrame,
+    rank: int,
+    ops: OpColumns | None,
+    why_none: str = "",
+    stalled_ns: int | None = None,
+) -> Lane:
     """The lane of a rank.
 
     Without `ops`, `why_none` says why there are none (yet).
@@ -130,6 +139,8 @@ def lane_of(frame: BaseFrame, rank: int, ops: OpColumns | None, why_none: str = 
         _fronts(view),
         why,
         dumped or not view.identity.prepared,
+        stalled_ns,
+        view.exit_info.at_ns if view.exit_info is not None else None,
     )
 
 

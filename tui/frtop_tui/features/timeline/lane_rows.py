@@ -13,7 +13,16 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.timeline.cells import NOTHING, SLIVER, Cells, cells_of, lane_text
 from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.features.timeline.lane import Lane, lane_of
-from frtop_tui.features.timeline.letters import ENDED_WITHIN, NOTE, PHASES, STEP, UNKNOWN, WAITS
+from frtop_tui.features.timeline.letters import (
+    ENDED,
+    ENDED_WITHIN,
+    NOTE,
+    PHASES,
+    STALLED,
+    STEP,
+    UNKNOWN,
+    WAITS,
+)
 from frtop_tui.features.timeline.meetings import Meeting, Meetings
 from frtop_tui.features.timeline.window import TimeWindow
 from frtop_tui.job.groups import Identifier
@@ -30,6 +39,8 @@ _TONES: Final = {
     "f": "moving",
     "b": "starting",
     "o": "good",
+    STALLED: "alarm",
+    ENDED: "alarm",
     " ": "",
 }
 _FEWEST_BETWEEN: Final = 4
@@ -130,8 +141,16 @@ class LaneRows:
             assert self._frame is not None
             ops = self._histories.ops.get(rank)
             why = self._histories.why_none.get(rank, "")
-            self._lanes[key] = lane_of(self._frame, rank, ops, why)
+            self._lanes[key] = lane_of(self._frame, rank, ops, why, self._stalled_ns(rank))
         return self._lanes[key]
+
+    def _stalled_ns(self, rank: int) -> int | None:
+        """Since when a hung job has waited for this rank; None if it does not."""
+        frame = self._frame
+        if frame is None or frame.health != "hung" or not frame.since_ns:
+            return None
+        blamed = any(rank in verdict.culprits for verdict in frame.verdicts)
+        return frame.since_ns if blamed else None
 
     @property
     def label_width(self) -> int:
@@ -147,12 +166,13 @@ class LaneRows:
         lane = self._of_rank(row.rank)
         if window is None or lane.why_none:
             return None
-        state = (lane.ops, lane.clock_ns, window, self._op, lane.error_ns)
+        state = (lane.ops, lane.clock_ns, window, self._op, lane.error_ns, lane.stalled_ns,
+                 lane.ended_ns)  # fmt: skip
         known = self._drawn.get(row)
-        if known is None or known[0] is not lane.ops or known[1:5] != state[1:]:
+        if known is None or known[0] is not lane.ops or known[1:-1] != state[1:]:
             made = drawn_lane(lane, window, self.meetings, self._shown(row, lane))
             known = self._drawn[row] = (*state, made)
-        found = known[5]
+        found = known[-1]
         assert isinstance(found, DrawnLane)
         return found
 
@@ -230,6 +250,8 @@ def drawn_lane(
         first_known=ops.known_from,
         until_ns=ops.known_until,
     )
+    if only is None:
+        _draw_stall(lane, window, letters)
     tones = [
         _TONES.get(letter) or _tone(lane, position, taken * SLIVER < step)
         for letter, position, taken in zip(letters, cells.positions, cells.taken, strict=True)
@@ -237,6 +259,7 @@ def drawn_lane(
     if lane.spans.marks and only is None:
         _draw_phases(lane, window, cells, letters, tones)
     _draw_marks(lane, window, letters, tones)
+    _draw_end(lane, window, letters, tones)
     return DrawnLane(letters, tones, cells)
 
 
@@ -296,8 +319,8 @@ def _tone(lane: Lane, position: int, is_sliver: bool) -> str:
     if ops.took[position] < 0:
         return "bad"
     if ops.pending(position):
-        return "warn"
-    return "dim" if is_sliver else "strong"
+        return "waits"
+    return "dim" if is_sliver else "heat0"
 
 
 def _draw_phases(
@@ -324,6 +347,28 @@ def _draw_marks(lane: Lane, window: TimeWindow, letters: list[str], tones: list[
         column = window.column(mark.begin_ns + lane.clock_ns)
         if 0 <= column < window.columns:
             letters[column], tones[column] = NOTE, _TONES[NOTE]
+
+
+def _draw_stall(lane: Lane, window: TimeWindow, letters: list[str]) -> None:
+    """Shows where others wait for a rank that is in no op, as far as it is known."""
+    if lane.stalled_ns is None:
+        return
+    for column in range(max(0, window.column(lane.stalled_ns)), window.columns):
+        if letters[column] == " ":
+            letters[column] = STALLED
+
+
+def _draw_end(lane: Lane, window: TimeWindow, letters: list[str], tones: list[str]) -> None:
+    """Shows nothing of a process after its end: an op that it left pending ended with it."""
+    if lane.ended_ns is None:
+        return
+    at = window.column(lane.ended_ns + lane.clock_ns)
+    if at >= window.columns:
+        return
+    for column in range(max(0, at), window.columns):
+        letters[column], tones[column] = " ", ""
+    if at >= 0:
+        letters[at], tones[at] = ENDED, _TONES[ENDED]
 
 
 def _runs(pairs: Iterable[tuple[str, str]]) -> Sequence[Span]:

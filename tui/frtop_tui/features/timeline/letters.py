@@ -49,6 +49,8 @@ NAMES: Final = {
     "▒": "waits for others",
     "~": "ended in here",
     "·": "not recorded",
+    "!": "in no op, and others wait for it",
+    "†": "its process ended",
     "│": "step",
     "*": "note",
 }
@@ -56,6 +58,8 @@ NAMES: Final = {
 WAITS: Final = "▒"
 ENDED_WITHIN: Final = "~"
 UNKNOWN: Final = "·"
+STALLED: Final = "!"
+ENDED: Final = "†"
 STEP: Final = "│"
 NOTE: Final = "*"
 PHASES: Final = {"fetch": "d", "forward": "f", "backward": "b", "optimizer": "o"}
