@@ -8,6 +8,7 @@ import signal
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # A shell leaves signals ignored to what it runs in the background, `nohup` does so on purpose, and
 # all that is started here would inherit that.
@@ -27,6 +28,15 @@ os.environ["FRTOP_UNPREPARED"] = "0"
 os.environ.setdefault("FRTOP_NATIVE", "0")
 # Nor do they leave black boxes in the home of whoever runs the tests.
 os.environ["FRTOP_BOXES"] = "0"
+
+# On a loaded machine an example may take any time; tests have a time-out of their own. All examples
+# of a test share its fixtures.
+settings.register_profile(
+    "frtop",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("frtop")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

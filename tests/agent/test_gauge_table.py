@@ -184,7 +184,7 @@ READINGS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(READINGS, max_size=8), st.integers(0, 7))
 def test_an_operator_has_what_the_agent_has_whenever_it_comes(
     rounds: list[list[SubjectReading]], joins: int

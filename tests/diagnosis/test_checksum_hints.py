@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.scenes import FLOATS, SECOND, Scene, op_signature
@@ -216,7 +216,6 @@ signatures = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(signatures, signatures, st.sampled_from(["gloo", "nccl"]))
 def test_texts_are_equal_exactly_when_nothing_differs(
     one: wire.Signature, other: wire.Signature, backend: str

@@ -277,7 +277,7 @@ changes = st.tuples(
 all_rounds = st.lists(st.lists(changes, min_size=1, max_size=4), min_size=2, max_size=8)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(all_rounds, st.data())
 def test_what_was_kept_makes_no_difference(rounds: list[list[Change]], data: st.DataObject) -> None:
     plays(rounds, data)
@@ -285,7 +285,7 @@ def test_what_was_kept_makes_no_difference(rounds: list[list[Change]], data: st.
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@settings(deadline=None, max_examples=1000)
+@settings(max_examples=1000)
 @given(all_rounds, st.data())
 def test_nor_in_a_thousand_plays(rounds: list[list[Change]], data: st.DataObject) -> None:
     plays(rounds, data)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
@@ -434,9 +434,7 @@ FRAMES = st.lists(
 FIELDS = {"frames": FRAMES | ANYTHING, "thread_id": st.integers() | ANYTHING, "active": ANYTHING}
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40)
 @given(st.lists(st.fixed_dictionaries({}, optional=FIELDS).map(lambda f: thread(**f)), max_size=3))
 def test_any_json_is_read_or_refused(tmp_path: Path, threads: list[object]) -> None:
     path = write_stacks(tmp_path, threads)
@@ -478,7 +476,7 @@ JOB = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(JOB, JOB)
 def test_any_stacks_are_judged(ranks: dict[int, Taken], earlier: dict[int, Taken]) -> None:
     found = frame_of(Path("/dumps"), ranks, (), earlier)

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 import zmq
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zmq.utils import z85
 
@@ -140,7 +140,6 @@ def test_a_user_without_a_home_is_told_the_variable(monkeypatch: pytest.MonkeyPa
     assert "FRTOP_KEY_FILE" in problem.value.next
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.one_of(st.binary(max_size=100), st.sampled_from([b"{}", b"[]", b'{"public": 1}'])))
 def test_a_malformed_key_file_is_refused(content: bytes) -> None:
     path = keys.load(create=True).path

@@ -175,7 +175,7 @@ def json_outcome(decoder: Any, data: bytes) -> str:
         return "refused"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(["threads", "looks"]), st.data())
 def test_json_of_other_programs_is_read_alike(name: str, data: st.DataObject) -> None:
     real, here = DECODERS[name]

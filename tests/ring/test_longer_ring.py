@@ -61,7 +61,7 @@ def kept(before: int, after: int) -> list[int]:
     return list(range(max(1, oldest), head + 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(before=st.integers(0, 3 * SLOTS), after=st.integers(0, 3 * MORE))
 def test_all_readers_find_the_newest_events(
     tmp_path_factory: pytest.TempPathFactory, before: int, after: int

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.ring_builder import RingBuilder
@@ -65,7 +65,6 @@ def test_any_integers_are_decoded_or_refused(integers: list[int]) -> None:
 
 
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=60))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_record_is_read_until_it_is_overwritten(tmp_path: Path, lengths: list[int]) -> None:
     shape = layout.Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, marks=8, side=70_000)
     builder = RingBuilder(tmp_path, shape=shape)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from files.flightrecorder.writer import FakeRecorder, one_missing
@@ -100,9 +100,7 @@ def test_pages_without_dumps_are_refused(tmp_path: Path, text: str) -> None:
         open_paths([tmp_path])
 
 
-ORDINARY = settings(
-    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ORDINARY = settings(max_examples=30)
 PAGE = page(one_missing()[:2]).encode()
 
 

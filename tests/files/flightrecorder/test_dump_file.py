@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from files.flightrecorder.writer import make_recorders, pickle_like_torch
@@ -27,9 +27,7 @@ for _one in SAMPLE:
     _one.ran("0", count=3, frames=[{"name": "f", "filename": "t.py", "line": 1}])
     _one.waits("0")
 ORDINARY = settings(
-    deadline=None,
     max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
