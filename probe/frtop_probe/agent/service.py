@@ -108,6 +108,8 @@ class AgentService:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, self._handler.close(), return_exceptions=True)
+            # asyncio closes the pipe of signals before it takes their handlers away.
+            signal.set_wakeup_fd(-1)
         return self._leaving.result()
 
     def _tick(self) -> None:
