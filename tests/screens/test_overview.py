@@ -42,6 +42,18 @@ async def test_a_lens_that_somebody_chose_stays() -> None:
         await app.sees("ranks by arrival skew")
 
 
+async def test_the_lenses_go_on_where_nothing_changes() -> None:
+    frame = mesh_scenes.mesh_slow_told()  # of a file it is the same one at each tick
+    grid = RankGrid(set())
+    grid.show(frame)
+    seen = []
+    for _ in range(6):
+        grid.action_lens()
+        seen.append(grid.lens)
+        grid.show(frame)
+    assert seen == ["arrival skew", "device use", "state", "lag", "step time", "own time"]
+
+
 def test_ranks_have_the_widest_cells_that_fit() -> None:
     hosts = {f"node{n}": range(8 * n, 8 * n + 8) for n in range(8)}
     cells = [lay_out(hosts, width, height).cell for width, height in

@@ -354,15 +354,22 @@ EVERY_FRAME: Final = ("lag", "device use")
 """Lenses to update with each frame; the others change with statistics only."""
 
 
-def of_verdict(frame: Frame) -> str:
+def of_verdict(frame: Frame) -> tuple[str, LensView]:
     """The lens through which the culprits of a slow job stand out; "state" if there is none."""
     culprits = frame.verdicts[0].culprits if frame.verdicts and frame.health == "slow" else ()
-    for name in ("own time", "arrival skew") if culprits else ():
-        look = LENSES[name]
-        letters = look(frame).letters if look is not None else {}
-        if any(letters.get(rank, UNKNOWN)[0] in "1234" for rank in culprits):
-            return name
-    return "state"
+    for name, look in (("own time", own_time), ("arrival skew", skew)) if culprits else ():
+        view = look(frame)
+        if any(view.letters.get(rank, UNKNOWN)[0] in "1234" for rank in culprits):
+            return name, view
+    return "state", EMPTY
+
+
+def through(name: str, frame: Frame) -> tuple[str, LensView]:
+    """A frame through one of `LENSES`; "": through that of its verdict."""
+    if not name:
+        return of_verdict(frame)
+    look = LENSES[name]
+    return name, look(frame) if look is not None else EMPTY
 
 
 def next_lens(name: str) -> str:

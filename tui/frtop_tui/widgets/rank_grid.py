@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.text.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.grid_layout import lay_out, ranks_by_host
-from frtop_tui.widgets.lenses import EMPTY, EVERY_FRAME, LENSES, UNKNOWN, next_lens, of_verdict
+from frtop_tui.widgets.lenses import EMPTY, EVERY_FRAME, UNKNOWN, next_lens, through
 from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain
 from frtop_tui.widgets.table import RANK_KEYS
@@ -74,7 +74,7 @@ class RankGrid(LineView):
         self.lens = "state"
         self.lens_view = EMPTY
         self._culprits: frozenset[int] = frozenset()
-        self._seen: tuple[object, Frame] | None = None
+        self._seen: tuple[object, object, Frame] | None = None
 
     def show(self, frame: Frame) -> None:
         self.ranks = frame.ranks
@@ -90,26 +90,23 @@ class RankGrid(LineView):
 
     def _look(self, frame: Frame) -> None:
         """Applies the lens; one that depends on statistics only when these are new."""
-        news: object = (
-            frame
-            if self.lens in EVERY_FRAME
-            else (frame.statistics, frame.health, self._culprits, self.wanted)
-        )
-        if self._seen is None or self._seen[0] != news or frame.statistics is None:
-            self.lens = self.wanted or of_verdict(frame)
+        news: object = frame if self.wanted in EVERY_FRAME else frame.statistics
+        about = (self.wanted, frame.health, self._culprits)
+        seen = self._seen
+        # By identity: frames and statistics of thousands of ranks take long to compare.
+        if seen is None or seen[0] != about or seen[1] is not news or news is None:
+            self.lens, self.lens_view = through(self.wanted, frame)
             self.entitle("ranks" if self.lens == "state" else f"ranks by {self.lens}")
-            look = LENSES[self.lens]
-            self.lens_view = look(frame) if look is not None else EMPTY
-        self._seen = (news, frame)
+        self._seen = (about, news, frame)
 
     def action_lens(self) -> None:
         self.look_through(next_lens(self.lens))
 
     def look_through(self, lens: str) -> None:
-        """Changes to another of `LENSES`."""
+        """Changes to another of the lenses."""
         self.wanted = lens
         if self._seen is not None:
-            self._look(self._seen[1])
+            self._look(self._seen[2])
         self.redraw()
         self.post_message(self.Moved(self))
 
