@@ -14,8 +14,8 @@ from hosts.network import obstacle
 
 PROGRAM = Path(__file__).parents[1] / "jobs" / "over_links.py"
 MBIT = 20
-BITS = 8 * 4 * 25_000
-"""What each rank of a pair sends in one op: half of it twice."""
+BITS = 8 * 4 * 25_000 * 1514 / 1448
+"""What each rank of a pair sends in one op, half of it twice, with headers in every packet."""
 
 
 @pytest.fixture
