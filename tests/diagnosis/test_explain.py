@@ -7,12 +7,15 @@ from msgspec.structs import replace
 
 from diagnosis.scenes import Scene, one_sleeps
 from diagnosis.unprepared import Unprepared
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Trace
 from frtop_tui.text.explain import explain_lines
 from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
+from frtop_tui.text.wait_boxes import wait_boxes
+from frtop_tui.text.wait_tree import tree_rows
 
 
 def explained(scene: Scene, seconds: float = 4.0) -> Trace:
@@ -48,6 +51,25 @@ def test_the_graph_shows_where_the_blame_goes_on() -> None:
     (edge,) = nodes["0,3"].edges
     assert (edge.ranks, edge.op.split()[0]) == ("1", "barrier")
     assert nodes["1"].free == "2"
+
+
+@pytest.mark.parametrize("odd", [0, 2])
+def test_the_rank_that_called_something_else_is_what_the_others_wait_for(odd: int) -> None:
+    scene = Scene(4)
+    rest = [rank for rank in range(4) if rank != odd]
+    scene.waits([odd], "barrier", for_s=10)
+    scene.waits(rest, "all_reduce", for_s=10)
+    trace = explained(scene)
+    (node,) = trace.graph
+    (edge,) = node.differ
+    assert (edge.ranks, edge.op) == (str(odd), "barrier at train.py:20")
+    assert node.op.split()[0] == "all_reduce"
+    root, waiter = tree_rows(wait_boxes(trace, 8))
+    assert root.box is not None
+    assert waiter.box is not None
+    assert (root.box.title, root.box.ranks) == ("called barrier at train.py:20 instead", str(odd))
+    assert (waiter.box.ranks, waiter.count) == (fold(rest), 3)
+    assert f"rank {odd}: called barrier at train.py:20 instead" in "\n".join(explain_lines(trace))
 
 
 @pytest.mark.parametrize(("seconds", "reason"), [

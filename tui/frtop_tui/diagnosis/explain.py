@@ -9,6 +9,8 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.ops_by_stack import is_by_stack
 from frtop_tui.diagnosis.blocked.wait import Wait
 from frtop_tui.diagnosis.cases.context import Context
+from frtop_tui.diagnosis.cases.mismatch.compare import Party
+from frtop_tui.diagnosis.cases.mismatch.words import call_text
 from frtop_tui.diagnosis.cases.not_entered.detect import NotEntered
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -20,7 +22,7 @@ from frtop_tui.diagnosis.model import (
     NodeTrace,
     Trace,
 )
-from frtop_tui.diagnosis.words.phrases import message_doubt, op_text
+from frtop_tui.diagnosis.words.phrases import message_doubt, named_op, op_text
 
 MOST_LISTED: Final = 64
 """Lines of each list, the most important first."""
@@ -98,8 +100,9 @@ def _node(node: WaitNode, context: Context, places: Mapping[WaitNode, int]) -> N
     edges: dict[WaitNode, list[int]] = {}
     for rank, elsewhere in node.blocked_at.items():
         edges.setdefault(elsewhere, []).append(rank)
+    parties = _parties(node, context)
     return NodeTrace(
-        op_text(node),
+        named_op(parties[0].op, node.group) if parties else op_text(node),
         fold(node.waiting),
         node in context.overdue,
         fold(node.free),
@@ -112,7 +115,17 @@ def _node(node: WaitNode, context: Context, places: Mapping[WaitNode, int]) -> N
         round((context.now_ns - node.known_since_ns) / 1e9, 1) if node.known_since_ns else None,
         _who_enters(node),
         node.by_elimination,
+        tuple(Edge(fold(party.ranks), call_text(party.op)) for party in parties[1:]),
     )
+
+
+def _parties(node: WaitNode, context: Context) -> tuple[Party, ...]:
+    """If the node's members made different calls at its number: who made which, most first."""
+    for one in context.mismatches:
+        here = one.number == node.number and one.explains(node.group, node.number)
+        if here and not one.unpaired:
+            return one.parties
+    return ()
 
 
 def _who_enters(node: WaitNode) -> str:

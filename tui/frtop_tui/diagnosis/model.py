@@ -51,6 +51,7 @@ class NodeTrace(Struct, frozen=True):
     # ranks that have to make a call
     open: str = ""
     by_elimination: bool = False  # nothing but this shows it: `free` is the only rank in no op
+    differ: tuple[Edge, ...] = ()  # members that made another call at its number, and that call
 
 
 class LeftOut(Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from frtop_tui.diagnosis.model import BlockedRanks, FindingTrace, NodeTrace, Trace
 from frtop_tui.job.naming import rank_words
 from frtop_tui.job.unprepared import age_words
-from frtop_tui.text.wait_boxes import WORDS
+from frtop_tui.text.wait_boxes import WORDS, differs_words
 
 _FREE_BY_ELIMINATION = "the only rank in no op; nothing shows which rank the others wait for"
 
@@ -43,6 +43,7 @@ def _node_lines(node: NodeTrace) -> list[str]:
         if ranks:
             lines.append(f"       {_ranks(ranks)}: {text}")
     lines += [f"       {_ranks(e.ranks)}: not entered, blocked in {e.op}" for e in node.edges]
+    lines += [f"       {_ranks(e.ranks)}: {differs_words(e)}" for e in node.differ]
     if len(lines) == 1:
         lines.append(f"       {node.open or 'all members have entered it'}")
     return lines

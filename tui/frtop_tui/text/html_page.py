@@ -71,8 +71,8 @@ th { color: var(--dim); font-weight: 600; }
 .graph rect { fill: var(--soft); stroke: var(--line); stroke-width: 1.5; }
 .graph .waits rect { fill: var(--wait-soft); stroke: var(--wait); }
 .graph .young rect { stroke-dasharray: 5 4; }
-.graph .free rect, .graph .ended rect { fill: var(--alarm-soft); stroke: var(--alarm);
-  stroke-width: 2; }
+.graph .free rect, .graph .ended rect, .graph .differs rect { fill: var(--alarm-soft);
+  stroke: var(--alarm); stroke-width: 2; }
 .graph .unobserved rect { fill: var(--warn-soft); stroke: var(--warn); stroke-dasharray: 5 4; }
 .graph text { fill: var(--text); font-size: 11px; }
 .graph .name { font-weight: 700; } .graph .label, .graph .more { fill: var(--dim); }

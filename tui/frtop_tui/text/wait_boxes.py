@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.model import NodeTrace, Trace
+from frtop_tui.diagnosis.model import Edge, NodeTrace, Trace
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.naming import printable
 
-BoxKind = Literal["waits", "free", "ended", "unobserved"]
+BoxKind = Literal["waits", "free", "ended", "unobserved", "differs"]
 WORDS: Final[dict[BoxKind, str]] = {
     "waits": "",
     "free": "root cause: it waits for no rank",
     "ended": "not entered, and its process ended",
     "unobserved": "not observed: may have entered",
+    "differs": "called something else",
 }
 
 
@@ -65,7 +66,7 @@ def wait_boxes(trace: Trace, most_nodes: int) -> WaitBoxes:
     """The boxes of at most `most_nodes` ops of a judgement."""
     nodes = trace.graph[:most_nodes]
     boxes = [
-        Box("waits", printable(one.op), one.waiting, one.overdue, one.seconds) for one in nodes
+        Box("waits", printable(one.op), _in_the_op(one), one.overdue, one.seconds) for one in nodes
     ]
     arrows: list[Arrow] = []
     places = {one.op: index for index, one in reversed(list(enumerate(nodes)))}
@@ -78,6 +79,19 @@ def wait_boxes(trace: Trace, most_nodes: int) -> WaitBoxes:
     boxes, arrows = _with_alike_joined(boxes, arrows)
     arrows = _with_closing(len(boxes), arrows)
     return WaitBoxes(tuple(boxes), tuple(arrows), len(trace.graph) - len(nodes) + trace.more_nodes)
+
+
+def differs_words(edge: Edge) -> str:
+    """What ranks did that made another call than the others at one number."""
+    return f"called {printable(edge.op)} instead"
+
+
+def _in_the_op(node: NodeTrace) -> str:
+    """The waiting ranks, without those that wait in another op at its number."""
+    if not node.differ:
+        return node.waiting
+    others = {rank for edge in node.differ for rank in members_of(edge.ranks)}
+    return fold(rank for rank in members_of(node.waiting) if rank not in others)
 
 
 def _add_absent(nodes: Sequence[NodeTrace], boxes: list[Box], arrows: list[Arrow]) -> None:
@@ -99,6 +113,10 @@ def _add_absent(nodes: Sequence[NodeTrace], boxes: list[Box], arrows: list[Arrow
             boxes.append(Box(kind, WORDS[kind], ranks, overdue=True))
             known.append((kind, members[ranks], place))
         arrows.append(Arrow(index, place, ranks))
+    for index, one in enumerate(nodes):
+        for edge in one.differ:
+            boxes.append(Box("differs", differs_words(edge), edge.ranks, overdue=True))
+            arrows.append(Arrow(index, len(boxes) - 1, edge.ranks))
 
 
 def _with_alike_joined(

@@ -124,6 +124,7 @@ _TONES: Final[dict[BoxKind, str]] = {
     "free": "late",
     "ended": "dead",
     "unobserved": "unreachable",
+    "differs": "late",
 }
 
 
@@ -144,8 +145,9 @@ def row_line(row: TreeRow, reasons: Mapping[int, Why], width: int) -> Line:
         if box.seconds is not None:
             head = (*head, (f" {duration(box.seconds)}", "warn" if box.overdue else "dim"))
     else:
-        who = (rank_words(box.ranks, 30), _TONES[box.kind])
-        why = cause_of(box, reasons) or box.title
+        cause = cause_of(box, reasons)
+        who = (rank_words(box.ranks, 30), "alarm" if cause else _TONES[box.kind])
+        why = box.title if box.kind == "differs" else cause or box.title
         head = ((row.lead, "dim"), (mark, "key"), who, (f"  {why}", ""))
     if row.kind == "closes":
         return clip((*head, ("  the same again: ", "bad"), ("a deadlock", "bad")), width)

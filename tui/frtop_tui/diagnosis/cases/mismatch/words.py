@@ -38,7 +38,7 @@ def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, tense: Ten
     if not found.number:  # some members count from a later op
         number, at, on, upto = label_of(found.group), "in", "in", "in"
     place = number
-    mine, theirs = _call_text(other.op), _call_text(main.op)
+    mine, theirs = call_text(other.op), call_text(main.op)
     if main.op.issuer == other.op.issuer:  # said once
         mine, theirs = _without_module(other.op), _without_module(main.op)
         place += in_module(main.op)
@@ -67,7 +67,7 @@ def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, tense: Ten
         head,
         _why(_difference(found), detail),
         step,
-        tuple(f"{folded(one.ranks)}: {_call_text(one.op)}" for one in found.parties[:6]),
+        tuple(f"{folded(one.ranks)}: {call_text(one.op)}" for one in found.parties[:6]),
         (unaligned,) if detail.unaligned else (),
         waiting,
     )
@@ -108,7 +108,7 @@ def _splits_differ(
         for one in found.unpaired[:MOST_PAIRS]
     ]
     # A party's op is that of its first rank.
-    calls = [f"{folded(party.ranks[:1])}: {_call_text(party.op)}" for party in found.parties]
+    calls = [f"{folded(party.ranks[:1])}: {call_text(party.op)}" for party in found.parties]
     also = f", and {more:,} more pair{'s' * (more > 1)} differ{'s' * (more == 1)}" if more else ""
     return Sentences(
         f"{named} {does} {folded((other,))}, which {where}, at {place}{also}",
@@ -191,7 +191,7 @@ def _between(hint: DivergenceHint) -> str:
     return f"between #{hint.first} and #{hint.last} of {group}"
 
 
-def _call_text(op: wire.Op) -> str:
+def call_text(op: wire.Op) -> str:
     return f"{signature_text(op.signature)}{in_module(op)}{at_line(op)}"
 
 
