@@ -29,6 +29,7 @@ PRELUDE: Final = """
     import os, sys, threading, time
     import torch, torch.distributed as dist
     from frtop_probe.recorder.process.lifecycle import lifecycle
+    from frtop_probe.ring import layout
     from frtop_probe.ring.layout import StatusCell
     rank, peer = int(os.environ["RANK"]), 1 - int(os.environ["RANK"])
     t = torch.ones
@@ -241,8 +242,17 @@ CASES: Final = {
         def body():
             for _ in range(10): dist.all_reduce(t(2), group=group)
         thread = threading.Thread(target=body); thread.start(); thread.join()
-        work = dist.all_reduce(t(1), async_op=True)
-        thread = threading.Thread(target=work.wait); thread.start(); thread.join()""",
+        store = dist.distributed_c10d._get_default_store()
+        if rank == 0:
+            work = dist.all_reduce(t(1), async_op=True)
+            slot = recorder().ring.slot_at(recorder().ring.cells[StatusCell.HEAD])
+            thread = threading.Thread(target=work.wait); thread.start()
+            wait_for(lambda: recorder().ring.words[(slot + layout.SLOT_WAIT) // 8])
+            store.set("waits", "")
+            thread.join()
+        else:
+            store.wait(["waits"])
+            dist.all_reduce(t(1))""",
     "off_and_on": """
         recorder().stop()
         dist.all_reduce(t(4))

@@ -215,7 +215,7 @@ async def test_a_lens_without_data_says_why() -> None:
         await app.press("L")
         for _ in ("step time", "own time"):
             await app.press("L")
-            await app.sees("no steps are recorded: call frtop_probe.step() once in each")
+            await app.sees("no step ended here: step 2,203 began 4m2")
 
 
 async def test_settings_that_differ_are_listed_by_value_with_their_ranks() -> None:

@@ -177,8 +177,10 @@ class Rank(Struct, frozen=True):
         return max(0.0, (now_ns - self.clock_ns - host_ns) / 1e9)
 
     def state_age_s(self, now_ns: int) -> float | None:
-        """How long it has been in its state; None if unknown."""
-        return max(0.0, (now_ns - self.state_since_ns) / 1e9) if self.state_since_ns else None
+        """How long it has been in its state; None if unknown, as in dumps."""
+        if not self.state_since_ns or not self.evidence.has_ages:
+            return None
+        return max(0.0, (now_ns - self.state_since_ns) / 1e9)
 
     def heartbeat_age_s(self, now_ns: int) -> float | None:
         """Age of the recorder's last heartbeat; None without one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.text.statistics_words import LONGEST_S
+from frtop_tui.text.statistics_words import LONGEST_S, last_issued_ns
 
 WINDOWS: Final = (60.0, 10.0, 0.0)
 """Seconds, in the order of the key; 0 is as far as rings reach."""
@@ -20,8 +20,14 @@ class WindowedScreen(FrameScreen):
 
     @property
     def window_s(self) -> float:
-        """Seconds; 0 is as far as rings reach."""
-        return self.preferences.window_s if self._window_s is None else self._window_s
+        """Seconds; 0 is as far as rings reach, as long as a usual window would hold no op."""
+        if self._window_s is not None:
+            return self._window_s
+        seconds = self.preferences.window_s
+        if self.frame is None or not seconds:
+            return seconds
+        last_ns = last_issued_ns(self.frame)
+        return 0.0 if last_ns and self.frame.now_ns - last_ns > seconds * 1e9 else seconds
 
     @property
     def wanted_window(self) -> float | None:

@@ -108,7 +108,7 @@ def _ranks(frame: Frame) -> Ranks:
         by_state.setdefault(view.state, []).append(rank)
         undated = view.blocked_on is not None and not view.blocked_on.dated
         least = "≥ " if undated or is_least_since(frame, view.state_since_ns) else ""
-        since_s = view.state_age_s(frame.now_ns) if view.evidence.has_ages else None
+        since_s = view.state_age_s(frame.now_ns)
         rows.append(
             RankRow(
                 rank,

@@ -202,7 +202,7 @@ def _rank(view: Rank, now_ns: int) -> dict[str, Any]:
     blocked = view.blocked_on
     return {
         "state": view.state,
-        "since_s": rounded(view.state_age_s(now_ns)) if view.evidence.has_ages else None,
+        "since_s": rounded(view.state_age_s(now_ns)),
         "host": view.host,
         "pid": view.identity.pid,
         "prepared": view.identity.prepared,

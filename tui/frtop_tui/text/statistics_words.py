@@ -11,7 +11,7 @@ from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import GroupKey, folded, shortened, without_number
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.statistics import CallRow, JobStatistics
-from frtop_tui.job.units import NOT_KNOWN, byte_sizes, timing, window
+from frtop_tui.job.units import NOT_KNOWN, byte_sizes, duration, timing, window
 
 LONGEST_S: Final = 3600.0
 """As far back as rings reach: 8,192 or 65,536 ops of a rank, usually minutes."""
@@ -72,6 +72,24 @@ def window_words(found: JobStatistics) -> str:
     if seconds > 0.98 * found.seconds:
         return f"last {window(found.seconds)}"
     return f"all ops of the last {window(seconds)}, older ones in part"
+
+
+def last_issued_ns(frame: Frame) -> int:
+    """When a rank last issued an op, on the operator's clock; 0 if not known."""
+    return max((group.issued_ns for group in frame.groups), default=0)
+
+
+def no_steps_words(frame: Frame) -> str:
+    """Why statistics have no steps: none ended in their window, or nobody marks them."""
+    begun = [
+        (view.status.step, view.age_s(view.status.step_ns, frame.now_ns))
+        for view in frame.ranks.values()
+        if view.status is not None and view.status.step
+    ]
+    if not begun:
+        return "no steps are recorded: call frtop_probe.step() once in each, or use an optimizer"
+    step, age_s = max(begun)
+    return f"no step ended here: step {step:,} began {duration(age_s)} ago"
 
 
 def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, bool]:

@@ -219,6 +219,9 @@ class HostTable(LineTable[HostRow]):
         self.show(host_rows(frame, self._facts), lambda row: row.host.name, sticks=self._sticks)
         self._choose_columns()
         self.suffices = {"host": max((len(row.host.name) for row in self.rows), default=0)}
+        self.empty = "no hosts"
+        if frame.recorded is not None and frame.ranks:
+            self.empty = f"no hosts: {frame.recorded.kind} do not name them"
         counts = count_states(self.rows)
         self.entitle(f"hosts {len(self.rows):,}: {counts}" if self.rows else "hosts")
         names = [row.host.name for row in self.rows]

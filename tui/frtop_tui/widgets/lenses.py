@@ -20,6 +20,7 @@ from frtop_tui.job.group_members import members
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import counted, timing
 from frtop_tui.statistics.step_table import newest_steps
+from frtop_tui.text.statistics_words import no_steps_words
 from frtop_tui.widgets.spans import Line, Span, join, plain
 
 MOST_STEPS: Final = 12
@@ -115,7 +116,6 @@ class _Others(NamedTuple):
 
 UNKNOWN: Final[Span] = ("?", "unreachable")
 NO_STATISTICS: Final = "no statistics yet"
-NO_STEPS: Final = "no steps are recorded: call frtop_probe.step() once in each"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ def step_time(frame: Frame) -> LensView:
         for rank, steps in newest_steps(statistics).items()
     }
     if not took:
-        return LensView(why=NO_STEPS)
+        return LensView(why=no_steps_words(frame))
     middle = median(took.values())
     meanings = (
         *_SLOWER[:1],
@@ -245,7 +245,7 @@ def own_time(frame: Frame) -> LensView:
     if statistics is None:
         return LensView(why=NO_STATISTICS)
     if not any(statistics.steps.values()):
-        return LensView(why=NO_STEPS)
+        return LensView(why=no_steps_words(frame))
     found = own_times(frame)
     if not found:
         return LensView(why="own time is not recorded: no rank's waits in communication are known")

@@ -19,6 +19,7 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain, tail, wrap
 
 YOURS: Final[Span] = ("  ◀ yours", "yours")
+NOT_KEPT: Final = "no stack: what was recorded has none of this rank"
 _NAME: Final = 30
 _NATIVE_NAME: Final = 56
 """Most cells of a function's name."""
@@ -78,7 +79,9 @@ def dump_lines(
     return rows or [plain(why_no_thread(dump), "dim")]
 
 
-def stack_lines(rank: JudgedRank, width: int, *, folded: bool = False) -> list[Line]:
+def stack_lines(
+    rank: JudgedRank, width: int, *, folded: bool = False, live: bool = True
+) -> list[Line]:
     """The rank's uncaught exception first, then the last stack dump of its processes."""
     rows: list[Line] = []
     if rank.exception is not None:
@@ -90,7 +93,7 @@ def stack_lines(rank: JudgedRank, width: int, *, folded: bool = False) -> list[L
             return rows or [plain("its process has ended: no stack", "dim")]
         rows.append(plain("last stack before its process ended", "dim"))
     elif snapshot is None or not snapshot.dumps:
-        return [*rows, plain("no stack yet; b takes one", "dim")]
+        return [*rows, plain("no stack yet; b takes one" if live else NOT_KEPT, "dim")]
     for dump in snapshot.dumps:
         if dump.pid != rank.identity.pid:
             child = next((p for p in snapshot.processes if p.pid == dump.pid), None)
@@ -159,6 +162,7 @@ class StackPane(LineView):
         self.unfolded = False
         self.foldable = False
         self.native = self.waiting = False
+        self.live = True
 
     def switch(self, *, native: bool, waiting: bool = False) -> None:
         """Shows native or Python stacks; `waiting`: they are being taken."""
@@ -169,7 +173,7 @@ class StackPane(LineView):
     def show(self, frame: Frame, rank: JudgedRank) -> None:
         if self.rank is None or self.rank.rank != rank.rank:
             self.unfolded = False
-        self.rank = rank
+        self.rank, self.live = rank, frame.recorded is None
         snapshot = rank.snapshot
         name = f"rank {rank.rank}: " if self.names_rank else ""
         if self.native:
@@ -195,13 +199,13 @@ class StackPane(LineView):
         if self.native:
             self._set_foldable(False)
             return native_lines(self.rank, width, waiting=self.waiting)
-        rows = stack_lines(self.rank, width)
+        rows = stack_lines(self.rank, width, live=self.live)
         height = self.scrollable_content_region.height
         mine = next((y for y, row in enumerate(rows) if row[-1] == YOURS), 0)
         self._set_foldable(mine >= height)
         if self.unfolded or not self.foldable:
             return rows
-        return stack_lines(self.rank, width, folded=True)
+        return stack_lines(self.rank, width, folded=True, live=self.live)
 
     def _set_foldable(self, foldable: bool) -> None:
         if foldable != self.foldable:

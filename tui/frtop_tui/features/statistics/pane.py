@@ -22,7 +22,7 @@ from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import duration, local_clock, window
 from frtop_tui.statistics.by_group import SampledByGroup
-from frtop_tui.text.statistics_words import labels_of, waiting_words
+from frtop_tui.text.statistics_words import labels_of, last_issued_ns, waiting_words
 from frtop_tui.widgets.table import Column, neighbour
 
 DEFAULT_SORT = {"rank": "others waited"}
@@ -209,7 +209,7 @@ def nothing_issued(frame: Frame) -> str:
     """`no op for 60 s, the last one 4m12s ago`, if these times are known."""
     statistics = frame.screen_statistics
     during = f" for {window(statistics.seconds)}" if statistics is not None else ""
-    last_ns = max((group.issued_ns for group in frame.groups), default=0)
+    last_ns = last_issued_ns(frame)
     last = f", the last one {duration((frame.now_ns - last_ns) / 1e9)} ago" if last_ns else ""
     return f"no op{during}{last}"
 

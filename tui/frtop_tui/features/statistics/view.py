@@ -23,6 +23,7 @@ from frtop_tui.statistics.step_table import StepRow, step_rows
 from frtop_tui.text.statistics_table import step_cell
 from frtop_tui.text.statistics_words import (
     clock_words,
+    no_steps_words,
     waiting_words,
     wanted_words,
     window_words,
@@ -32,14 +33,11 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, flow, plain, shorten_ranks, wrap
 
 PARTS: Final = ("data", "forward", "backward", "optimizer")
-NO_MARKS: Final = "no step marks: `frtop_probe.step()` in the loop makes them, or an optimizer"
 _LABEL, _WIDTH, _WIDEST = 10, 9, 14
 
 
 def step_lines(rows: Sequence[StepRow], width: int) -> list[Line]:
     """A title, the medians of all ranks, then a line for each rank that stands out."""
-    if not rows:
-        return [plain(NO_MARKS, "dim")]
     known = [name for name in PARTS if step_cell(rows[0], name) != NOT_KNOWN]
     names = [*known, "own", "step"]
     for name in ("optimizer", "forward", "backward"):
@@ -65,8 +63,11 @@ class StepPane(LineView, can_focus=False):
         super().__init__(id="steps", classes="pane")
         self._of: JobStatistics | None = None
         self._rows: list[StepRow] = []
+        self._why_empty = ""
 
-    def show(self, statistics: JobStatistics | None) -> None:
+    def show(self, frame: Frame) -> None:
+        statistics = frame.screen_statistics
+        self._why_empty = no_steps_words(frame)
         if statistics is not self._of:
             self._of = statistics
             self._rows = step_rows(statistics) if statistics is not None else []
@@ -76,7 +77,9 @@ class StepPane(LineView, can_focus=False):
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
-        return () if self._of is None else step_lines(self._rows, width)
+        if self._of is None:
+            return ()
+        return step_lines(self._rows, width) if self._rows else wrap(self._why_empty, width, "dim")
 
 
 class StatisticsScreen(FilteredScreen, WindowedScreen):
@@ -138,7 +141,7 @@ class StatisticsScreen(FilteredScreen, WindowedScreen):
         view.at.of_interest = self.of_interest
         head = self.query_one(StatisticsHead)
         head.show(frame, view.difference_text(), self.why_no_answer)
-        self.query_one(StepPane).show(frame.screen_statistics)
+        self.query_one(StepPane).show(frame)
         table = self.table
         table.sorted_by, table.reverse = view.sort, view.reverse
         table.empty = view.why_empty(self._to_widen(), self.why_no_answer)
