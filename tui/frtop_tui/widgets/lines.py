@@ -74,8 +74,8 @@ class LineView(ScrollView, can_focus=True):
         self._title = ""
         self._lines: Sequence[Line] = ()
         self._shown: dict[int, Line] = {}
-        self._tone_styles: tuple[dict[str, Style], dict[str, Style]] = ({}, {})
-        """Style of every tone, without and with the cursor on the line."""
+        self._tone_styles: dict[tuple[str, bool], Style] = {}
+        """Style of a tone, without or with the cursor on the line."""
         self._strips: LRUCache[tuple[Line, int, bool], Strip] = LRUCache(2048)
 
     def content(self, width: int) -> Sequence[Line]:
@@ -151,21 +151,18 @@ class LineView(ScrollView, can_focus=True):
         return strip
 
     def _strip(self, line: Line, width: int, chosen: bool) -> Strip:
-        styles = self._tone_styles[chosen]
-        if not styles:
-            styles.update({name: self.tone(name) for name in ("", *TONES)})
-            if chosen:
-                of_line = self.tone("line")
-                cursor = Style(bgcolor=of_line.bgcolor, bold=True, reverse=of_line.reverse)
-                styles.update(
-                    {
-                        name: style if name in FILLED else style + cursor
-                        for name, style in styles.items()
-                    }
-                )
-        segments = [Segment(printable(text), styles[tone]) for text, tone in line]
+        segments = [Segment(printable(text), self._style(tone, chosen)) for text, tone in line]
         # Equal neighbours are joined: every segment costs a colour sequence.
-        return Strip(segments).adjust_cell_length(width, styles[""]).simplify()
+        return Strip(segments).adjust_cell_length(width, self._style("", chosen)).simplify()
+
+    def _style(self, tone: str, chosen: bool) -> Style:
+        if (style := self._tone_styles.get((tone, chosen))) is None:
+            style = self.tone(tone)
+            if chosen and tone not in FILLED:
+                of_line = self.tone("line")
+                style += Style(bgcolor=of_line.bgcolor, bold=True, reverse=of_line.reverse)
+            self._tone_styles[tone, chosen] = style
+        return style
 
     def tone(self, name: str) -> Style:
         """The style of a tone, from `tones.tcss`."""
@@ -176,7 +173,7 @@ class LineView(ScrollView, can_focus=True):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()
-        self._tone_styles = ({}, {})
+        self._tone_styles.clear()
 
     def on_mount(self) -> None:
         self.redraw()
