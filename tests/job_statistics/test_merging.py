@@ -166,6 +166,10 @@ def test_a_comparison_names_what_is_beyond_the_noise() -> None:
     assert (same.duration.change, same.skew.change) == ("same", "same")
     few = built(merged(ops=3))
     assert compare(few, few).lines[0].skew.change == "unknown"
+    nothing = replace(before, calls=(), groups=())
+    assert compare(before, nothing).lines[0].duration.change == "gone"
+    assert compare(nothing, before).lines[0].duration.change == "new"
+    assert compare(few, nothing).lines[0].duration.change == "unknown"  # of the start, perhaps
 
 
 def test_what_is_asked_for_is_bounded_at_any_size() -> None:

@@ -72,7 +72,7 @@ async def test_the_path_and_o_name_one_group_of_a_rank_that_waits_and_is_late() 
     frame = replace(frame, ranks={**frame.ranks, scenes.CULPRIT: view})
     async with driven(frame, size=(120, 40)) as app:
         await app.press("enter")
-        await app.sees("job > tp:4 > rank 37")
+        await app.sees("job > rank 37  tp:4 · ")
         await app.press("o")
         await app.sees("job > rank 37 > tp:4", "8 ranks")
 

@@ -49,7 +49,7 @@ async def test_keys_typed_ahead_reach_the_screen_they_open() -> None:
         burst(app, "2I\rn")
         await app.wait_for(lambda: isinstance(app.screen, RankScreen))
         burst(app, "1/late\r\r")
-        await app.sees("job > ranks > dp:0 > rank 37")
+        await app.sees("job > ranks > rank 37  dp:0 · ")
 
 
 async def test_a_paste_after_the_slash_is_the_filter() -> None:

@@ -38,7 +38,7 @@ async def test_enter_opens_the_culprit_n_and_p_its_neighbours_and_esc_returns() 
         await app.press("escape")  # does nothing on the first screen
         assert isinstance(app.screen, Overview)
         await app.press("enter")
-        await app.sees("job > dp:0 > rank 37", "◀ yours", "read /data/shard-0412")
+        await app.sees("job > rank 37  dp:0 · ", "◀ yours", "read /data/shard-0412")
         assert app.source.watched[-1] == (37,)
         await app.press("b")
         assert app.source.dumped == [(37,)]

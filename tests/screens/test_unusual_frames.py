@@ -164,7 +164,7 @@ async def test_screens_follow_the_terminal_also_where_it_is_too_small() -> None:
         await app.wait_for(lambda: "most relevant ranks" not in app.text())
         await app.sees("rank 37 (node4)", "[L]")
         await app.press("enter")
-        await app.sees("job > dp:0 > rank 37")
+        await app.sees("job > rank 37  dp:0 · ")
 
 
 async def test_brackets_in_names_are_not_markup() -> None:

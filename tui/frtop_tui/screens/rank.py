@@ -135,15 +135,15 @@ class RankScreen(OneRankScreen):
         key = relevant_group(frame, rank)
         group = next((view.label for view in frame.groups if view.key == key), "")
         status = rank.status
-        start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
         heartbeat = ""
         if rank.exit_info is None and (age_s := rank.heartbeat_age_s(frame.now_ns)) is not None:
             heartbeat = f"heartbeat {live_duration(age_s)} ago"
         return (
-            *start,
+            *path,
             *plain("  "),
             *join(
                 (
+                    plain(group),
                     plain(rank.host),
                     plain(f"pid {rank.identity.pid}" if rank.identity.pid else ""),
                     plain(rank.state, rank.state),

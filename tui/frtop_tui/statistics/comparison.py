@@ -118,6 +118,8 @@ def _line(
     )
     if before is None or after is None:
         change: Change = "new" if before is None else "gone"
+        if _is_rare(after or before):
+            change = "unknown"
         duration = Measured(duration.before_ns, duration.after_ns, None, change)
     elif duration.before_ns and duration.after_ns and min(before.timed, after.timed) >= FEWEST:
         noise = SURE * sqrt(_spread(before) ** 2 + _spread(after) ** 2)
@@ -125,6 +127,11 @@ def _line(
         found = _change(duration.before_ns, duration.after_ns, noise)
         duration = Measured(duration.before_ns, duration.after_ns, round(noise), found)
     return LineChange(before, after, duration, measured(skew, later))
+
+
+def _is_rare(row: CallRow | None) -> bool:
+    """Whether its absence elsewhere shows nothing: a broadcast at the start, a checkpoint."""
+    return row is None or row.count < FEWEST * max(1, len(row.ranks))
 
 
 def _spread(row: CallRow) -> float:

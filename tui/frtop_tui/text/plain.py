@@ -41,7 +41,8 @@ def title_line(frame: Frame) -> str:
     """The job, its health and since when, and how much of it was seen."""
     if frame.job is None:
         return f"frtop: {frame.health}"
-    hosts = counted(len({view.host for view in frame.ranks.values()}), "host")
+    hosts = {view.host for view in frame.ranks.values()} - {""}  # dumps do not name them
     attempt = f", attempt {frame.job.attempt}" if frame.job.attempt else ""
-    seen = f"{coverage_text(frame.coverage)}, {hosts}"
+    seen = coverage_text(frame.coverage)
+    seen += f", {counted(len(hosts), 'host')}" if hosts else ""
     return f"{job_title(frame.job)}{attempt}: {health_words(frame)}; {seen}"

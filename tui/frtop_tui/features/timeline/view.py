@@ -247,7 +247,11 @@ class TimelineScreen(HistoriesScreen):
         if (rank := self.subject) is None:
             return "no ranks"
         view = frame.ranks.get(rank)
-        return f"rank {rank}" + (f" ({view.host}) {view.state}" if view is not None else "")
+        if view is None:
+            return f"rank {rank}"
+        return (
+            f"rank {rank} ({view.host}) {view.state}" if view.host else f"rank {rank} {view.state}"
+        )
 
     def _op_at(self, y: int) -> tuple[int, int]:
         """The op under the cursor, or to which it jumped, and how many ops began in the column."""
