@@ -20,14 +20,21 @@ class WindowedScreen(FrameScreen):
 
     @property
     def window_s(self) -> float:
-        """Seconds; 0 is as far as rings reach, as long as a usual window would hold no op."""
+        """Seconds; 0 is as far as rings reach.
+
+        Unless the user chose one, it holds ops, and none of before a job became slow.
+        """
         if self._window_s is not None:
             return self._window_s
         seconds = self.preferences.window_s
         if self.frame is None or not seconds:
             return seconds
-        last_ns = last_issued_ns(self.frame)
-        return 0.0 if last_ns and self.frame.now_ns - last_ns > seconds * 1e9 else seconds
+        now_ns, last_ns = self.frame.now_ns, last_issued_ns(self.frame)
+        if last_ns and now_ns - last_ns > seconds * 1e9:
+            return 0.0
+        if self.frame.health == "slow" and now_ns - self.frame.since_ns < seconds * 1e9:
+            return min(seconds, *WINDOWS[:2])
+        return seconds
 
     @property
     def wanted_window(self) -> float | None:

@@ -11,10 +11,11 @@ from typing import Final
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Health, Recorded
 from frtop_tui.job.naming import folded_hosts, job_title
-from frtop_tui.job.units import counted, duration, local_time
+from frtop_tui.job.units import counted, duration, local_time, timing
 from frtop_tui.job.unprepared import is_least_since, preparation
 from frtop_tui.text.health_words import health_words, is_partly_healthy
 from frtop_tui.widgets.file_status import files_summary, short_path
+from frtop_tui.widgets.gauge_cells import sparkline
 from frtop_tui.widgets.grid_layout import host_names
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, spread, width_of
@@ -38,6 +39,8 @@ NO_TIMEOUT = ("healthy", "starting", "ended", "connecting", "empty")
 """Jobs with this health are not about to time out."""
 
 _NAME: Final = " frtop  "
+_MOST_BARS: Final = 24
+_FEWEST_STEPS: Final = 4
 
 
 def job_name(frame: Frame) -> str:
@@ -93,6 +96,25 @@ def health_line(frame: Frame) -> Line:
     return (f" {health_words(frame)} ", tone), *plain(f"· {limit}" if limit else "", "warn")
 
 
+def steps_line(frame: Frame, room: int) -> Line:
+    """The last steps of one rank as bars, and how long the newest took; empty if few are known.
+
+    The lowest bar is the fastest step, a full one takes twice as long: a step that is a tenth
+    longer than the others can be seen.
+    """
+    known = frame.statistics.steps if frame.statistics is not None else {}
+    took = [step.took_ns for step in known[min(known)]] if known else []
+    if len(took) < _FEWEST_STEPS:
+        return ()
+    fastest = min(took)
+    title, last = "steps ", f" {timing(took[-1])}"
+    width = min(_MOST_BARS, len(took), room - len(title) - len(last))
+    if width < _FEWEST_STEPS:
+        return ()
+    bars = sparkline(tuple(ns - fastest for ns in took), width, fastest)
+    return ((title, "dim"), (bars, ""), (last, "dim"))
+
+
 def coverage_line(frame: Frame) -> Line:
     """`64/64 reporting`; in another tone where coverage is partial."""
     coverage = frame.coverage
@@ -138,8 +160,7 @@ class Headline(LineView, can_focus=False):
         files = plain(files_summary(frame), "strong")
         right = join((self.badge, files, plain(rights), coverage_line(frame)))
         above = () if frame.recorded is None else (recording_line(frame.recorded, width),)
-        return (
-            *above,
-            clip(first, width),
-            spread((*plain(" "), *health_line(frame)), (*right, *plain(" ")), width),
-        )
+        left: Line = (*plain(" "), *health_line(frame))
+        if steps := steps_line(frame, width - width_of(left) - width_of(right) - 4):
+            left = (*left, *plain("  "), *steps)
+        return (*above, clip(first, width), spread(left, (*right, *plain(" ")), width))

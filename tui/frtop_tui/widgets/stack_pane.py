@@ -19,7 +19,7 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain, tail, wrap
 
 YOURS: Final[Span] = ("  ◀ yours", "yours")
-NOT_KEPT: Final = "no stack: what was recorded has none of this rank"
+NO_STACK: Final = "no stack: what was recorded has none of this rank"
 _NAME: Final = 30
 _NATIVE_NAME: Final = 56
 """Most cells of a function's name."""
@@ -93,7 +93,7 @@ def stack_lines(
             return rows or [plain("its process has ended: no stack", "dim")]
         rows.append(plain("last stack before its process ended", "dim"))
     elif snapshot is None or not snapshot.dumps:
-        return [*rows, plain("no stack yet; b takes one" if live else NOT_KEPT, "dim")]
+        return [*rows, plain("no stack yet; b takes one" if live else NO_STACK, "dim")]
     for dump in snapshot.dumps:
         if dump.pid != rank.identity.pid:
             child = next((p for p in snapshot.processes if p.pid == dump.pid), None)

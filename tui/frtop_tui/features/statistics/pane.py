@@ -139,6 +139,8 @@ class StatisticsView:
         """The calls that match the filter, in order, each with its groups below it."""
         rows = [row for row in self._calls if matches(row.text, self.filter_text)]
         ordered = self._sorted(rows, call_columns(self.grouping, self.at))
+        if self.at.places and self.grouping not in self.sorts:  # the stragglers of a verdict first
+            ordered.sort(key=lambda row: row.last.rank not in self.at.blamed)
         self.count = len(rows)
         return [one for row in ordered for one in (row, *self._below.get(row.key, ()))]
 
