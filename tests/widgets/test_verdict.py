@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Health, RankState
 from frtop_tui.job.naming import folded_hosts
+from frtop_tui.job.statistics import JobStatistics, StepSplit
 from frtop_tui.text import rank_states
 from frtop_tui.text.health_words import no_verdict_words
 from frtop_tui.text.plain import text
 from frtop_tui.text.verdict import status, verdict_text
 from frtop_tui.widgets import spans
-from frtop_tui.widgets.headline import HEALTH_TONE, health_line
+from frtop_tui.widgets.headline import HEALTH_TONE, health_line, steps_line
 from frtop_tui.widgets.spans import TONES, text_of
 from frtop_tui.widgets.verdict import panel_lines, verdict_lines
 from screens import scenes
@@ -73,3 +74,15 @@ def test_every_state_has_a_letter_of_its_own_a_meaning_and_a_tone() -> None:
         assert f".tone--{state} " in styles
     assert len({rank_states.LETTERS[state] for state in states}) == len(states)
     assert {HEALTH_TONE[health] for health in get_args(Health)} <= set(TONES)
+
+
+def test_steps_are_bars_from_the_fastest_to_twice_as_long() -> None:
+    took = [100, 101, 100, 102, 115, 116, 150, 230]
+    steps = tuple(StepSplit(n, n, ms * 1_000_000) for n, ms in enumerate(took))
+    found = JobStatistics(0, 1, 0, steps={0: steps, 1: ()})
+    frame = replace(scenes.healthy(), statistics=found)
+    assert spans.text_of(steps_line(frame, 80)) == "steps ▁▁▁▁▂▂▄█ 230 ms"
+    assert spans.text_of(steps_line(frame, 17)) == "steps ▁▁▂█ 230 ms"  # the slowest of each two
+    assert steps_line(frame, 16) == ()
+    few = replace(frame, statistics=replace(found, steps={0: steps[:3]}))
+    assert steps_line(few, 80) == ()

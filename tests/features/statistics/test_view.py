@@ -71,6 +71,17 @@ async def test_of_a_hang_longer_than_the_window_all_that_is_recorded_is_asked_fo
         await app.sees("the last one 4m12s ago; w: as far as rings reach")
 
 
+async def test_of_a_young_slowdown_no_step_from_before_it_counts() -> None:
+    frame = straggling()
+    for age_s, wanted_s in ((30, 10.0), (90, 60.0)):
+        slow = replace(frame, health="slow", since_ns=frame.now_ns - age_s * 1000 * MS)
+        async with driven(slow) as app:
+            await app.press("5")
+            app.app.tick()
+            assert (wanted := app.source.statistics_wanted["screen"]) is not None
+            assert wanted.window_s == wanted_s
+
+
 async def test_a_key_goes_through_lines_ops_groups_and_ranks() -> None:
     async with driven(straggling()) as app:
         await app.press("5")
