@@ -68,6 +68,19 @@ def test_ranks_that_do_the_same_are_not_called_different() -> None:
     assert flame_rows(*flame_tree([]), set()) == []
 
 
+def test_the_time_that_a_frame_takes_itself_is_a_row_below_it() -> None:
+    """A sleep is a call of C: it has no frame of its own."""
+    outer = ("MainThread", "step (/srv/train.py:9)")
+    ranks = [
+        RankSamples(rank, ((outer, own), ((*outer, LOAD), 1000 - own)), 10.0, 100)
+        for rank, own in ((0, 20), (1, 20), (2, 20), (3, 960))
+    ]
+    rows = flame_rows(*flame_tree(ranks), set())
+    assert [row.node.name for row in rows[1:]] == [outer[1], LOAD, "(itself)"]
+    assert (rows[-1].share, rows[-1].folded) == (0.255, None)
+    assert rows[-1].differs == "rank 3: 96 %, usually 2 %"
+
+
 def test_threads_of_one_name_leave_the_main_thread_whole() -> None:
     """A process has one feeder thread for each queue, all of one name."""
     feeds = (("QueueFeederThread", "_feed (queues.py:231)"), 2000)
@@ -98,7 +111,7 @@ def test_the_tree_is_as_it_would_be_without_frtop_and_counts_its_time() -> None:
     roots, totals = flame_tree(ranks)
     rows = {row.node.path[1:]: row for row in flame_rows(roots, totals, set())}
     assert set(rows) == {(), MAIN[1:], (*MAIN[1:], reduce), (*MAIN[1:], reduce, RECORDER),
-                         (*MAIN[1:], STEP)}  # fmt: skip
+                         (*MAIN[1:], STEP), (*MAIN[1:], reduce, "(itself)")}  # fmt: skip
     assert rows[(*MAIN[1:], reduce)].share == 0.93
     assert rows[(*MAIN[1:], reduce, RECORDER)].share == 0.03
     assert recorder_share(roots, totals) == 0.03

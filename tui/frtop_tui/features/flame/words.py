@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -43,6 +44,7 @@ OURS: Final = "frtop"
 """The recorder's own thread: it comes last, and is folded."""
 RECORDER: Final = "frtop's recorder"
 """Stands above frames of frtop in the program's own threads."""
+ITSELF: Final = "(itself)"
 LEAST: Final = 0.02
 """And by this share of all samples: a smaller difference helps nobody."""
 
@@ -174,11 +176,19 @@ def flame_rows(
         differs = different(node, of)
         rows.append(FlameRow(node, depth, share, None if not node.children else not open_, differs))
         if open_:
-            below = _sorted(node.children, of)
+            below = _sorted({**node.children, **_itself(node, of)}, of)
             # A chain of calls stays in one column, to leave room for names.
             deeper = depth + (len(below) > 1 or not depth)
             waiting += [(child, deeper, of) for child in reversed(below)]
     return rows
+
+
+def _itself(node: FlameNode, totals: dict[int, int]) -> dict[str, FlameNode]:
+    """The samples in which a frame calls none of the others, as a row among them: C, or a sleep."""
+    called = sum((Counter(child.counts) for child in node.children.values()), Counter[int]())
+    own = {rank: count - called[rank] for rank, count in node.counts.items()}
+    found = FlameNode(ITSELF, (*node.path, ITSELF), own)
+    return {ITSELF: found} if node.children and found.share(totals) >= LEAST else {}
 
 
 def different(node: FlameNode, totals: dict[int, int]) -> str:
