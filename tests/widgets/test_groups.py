@@ -6,7 +6,7 @@ from diagnosis.scenes import Scene
 from frtop_tui.widgets.grid_layout import lay_out, natural_key, short_hosts
 from frtop_tui.widgets.groups import group_line, group_rows, group_state, with_rank_details
 from frtop_tui.widgets.spans import text_of, width_of
-from screens import scenes
+from screens import mesh_scenes, scenes
 
 
 def test_idle_groups_of_a_kind_fold_and_waiting_groups_come_first() -> None:
@@ -14,6 +14,15 @@ def test_idle_groups_of_a_kind_fold_and_waiting_groups_come_first() -> None:
     assert [row.label for row in rows] == ["dp:0", "tp:* x8"]
     assert group_state(rows[0], scenes.NOW) == ("1 late, 63 wait", "late")
     assert group_state(group_rows(scenes.healthy().groups)[0], scenes.NOW) == ("active", "moving")
+
+
+def test_the_group_of_a_straggler_is_the_first_line_of_its_own() -> None:
+    frame = mesh_scenes.mesh_slow_told()
+    (verdict,) = frame.verdicts
+    rows = group_rows(frame.groups, frame.verdicts)
+    assert rows[0].first.key == verdict.group
+    assert group_state(rows[0], frame.now_ns) == (f"slow: rank {verdict.culprits[0]}", "late")
+    assert sum(len(row.groups) for row in rows) == len(frame.groups)
 
 
 def test_a_group_whose_ranks_wait_in_different_ops_names_all_of_them() -> None:

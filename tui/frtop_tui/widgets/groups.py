@@ -1,4 +1,4 @@
-"""Process groups: those with late or waiting ranks first, idle ones of a kind in one line."""
+"""Process groups: those of a verdict, of late and of waiting ranks first, others by kind."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 
-from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import GroupView
+from frtop_tui.job.naming import rank_words
 from frtop_tui.job.units import duration
 from frtop_tui.text.rank_words import number_in, op_kind
 from frtop_tui.widgets.lines import LineView
@@ -34,21 +36,25 @@ class GroupSummary(Struct, frozen=True):
     """Sends and receives of the member that issued most; 0 in groups with collectives."""
     ops: tuple[str, ...] = ()
     """`3 all_reduce`, `1 barrier`: where members wait in different collectives."""
+    stragglers: str = ""
+    """Ranks that a verdict calls slow in it."""
 
     @property
     def first(self) -> GroupView:
         return self.groups[0]
 
 
-def group_rows(groups: Sequence[GroupView]) -> list[GroupSummary]:
-    """Groups with late ranks, then those with waiting ranks, then the others by kind."""
-    waiting = sorted(
-        (group for group in groups if group.late or group.waiting),
-        key=lambda group: (not group.late, -len(group.waiting), -len(group.members)),
+def group_rows(groups: Sequence[GroupView], verdicts: Sequence[Verdict] = ()) -> list[GroupSummary]:
+    """Those of culprits, then those with late or waiting ranks, then the others by kind."""
+    blamed = {one.group: one for one in verdicts if one.culprits and one.group is not None}
+    alone = sorted(
+        (group for group in groups if group.late or group.waiting or group.key in blamed),
+        key=lambda g: (g.key not in blamed, not g.late, -len(g.waiting), -len(g.members)),
     )
-    rows = [GroupSummary(group.label, (group,)) for group in waiting]
+    slow = {key: fold(one.culprits) for key, one in blamed.items() if one.kind == "slow"}
+    rows = [GroupSummary(one.label, (one,), stragglers=slow.get(one.key, "")) for one in alone]
     others = sorted(
-        (group for group in groups if not group.late and not group.waiting),
+        (one for one in groups if not (one.late or one.waiting or one.key in blamed)),
         key=lambda group: (-len(group.members), _family(group), group.key.name),
     )
     for (_, family), similar in groupby(others, lambda g: (len(g.members), _family(g))):
@@ -104,6 +110,8 @@ def _family(group: GroupView) -> str:
 def group_state(row: GroupSummary, now_ns: int) -> Span:
     """`1 late, 63 wait`, `active`, `idle 12s` or `ended`."""
     group = row.first
+    if row.stragglers:
+        return (f"slow: {rank_words(row.stragglers, 14)}", "late")
     if group.late or group.waiting:
         late = f"{len(group.late)} late" if group.late else ""
         waiting = f"{len(group.waiting)} wait" if group.waiting else ""
@@ -132,7 +140,7 @@ def group_line(row: GroupSummary, label_width: int, width: int, now_ns: int) -> 
         kind = ", ".join(row.ops)
         kind = kind if len(kind) <= kind_width else "different ops"
     return (
-        (head, "strong" if group.late else ""),
+        (head, "strong" if group.late or row.stragglers else ""),
         (fit(kind, kind_width) + " ", ""),
         (fit(state[0], 20), state[1]),
     )
@@ -153,7 +161,7 @@ class GroupPanel(LineView):
 
     def show(self, frame: Frame) -> None:
         self._now_ns = frame.now_ns
-        self.rows = with_rank_details(group_rows(frame.groups), frame.ranks)
+        self.rows = with_rank_details(group_rows(frame.groups, frame.verdicts), frame.ranks)
         self.entitle(f"groups {len(frame.groups)}" if frame.groups else "groups")
         self.redraw()
 
