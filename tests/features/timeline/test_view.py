@@ -48,6 +48,24 @@ async def test_from_the_ranks_to_the_straggler_and_back() -> None:
         assert not isinstance(app.screen, TimelineScreen)
 
 
+async def test_the_ruler_marks_when_it_went_wrong() -> None:
+    trains = lane_scenes.trains()
+    since_ns = trains.now_ns - 500_000_000
+    hung = replace(trains, health="hung", since_ns=since_ns, verdicts=scenes.hung().verdicts)
+    async with driven(hung, size=(120, 30)) as app:
+        await app.press("2", "T")
+        await app.sees("┃HUNG")
+        screen = app.screen
+        assert isinstance(screen, TimelineScreen)
+        assert screen.window is not None
+        line = next(line for line in app.text().splitlines() if "┃HUNG" in line)
+        assert line.index("┃") == 1 + screen.rows.label_width + screen.window.column(since_ns)
+    async with driven(trains, size=(120, 30)) as app:
+        await app.press("2", "T")
+        await app.sees("a column is")
+        assert "┃" not in app.text()
+
+
 async def test_zooming_in_shows_what_is_under_the_cursor() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
         await app.press("T")

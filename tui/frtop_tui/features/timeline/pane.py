@@ -68,7 +68,7 @@ class LanePane(LineView):
 
 
 class Ruler(LineView, can_focus=False):
-    """Two lines above the lanes: times, and the ends of steps."""
+    """Two lines above the lanes: times, then ends of steps and when it went wrong."""
 
     def __init__(self) -> None:
         super().__init__(id="ruler", classes="pane")
@@ -77,6 +77,9 @@ class Ruler(LineView, can_focus=False):
         self.label_width = 0
         self.cursor_column = 0
         self.steps: Sequence[tuple[int, int]] = ()
+        self.trouble = ""
+        """The job's health, if something is wrong; it began at `trouble_ns`."""
+        self.trouble_ns = 0
 
     def content(self, width: int) -> Sequence[Line]:
         window = self.window
@@ -98,10 +101,15 @@ class Ruler(LineView, can_focus=False):
             for offset, letter in enumerate(name[-(column - begin + 1) :]):
                 if row[begin + offset] == " " or letter == "│":
                     row[begin + offset] = letter
-        below = "".join(row)
+        tones = ["dim"] * window.columns
+        words = f"┃{self.trouble.upper()}" if self.trouble else ""
+        for offset, letter in enumerate(words, window.column(self.trouble_ns)):
+            if 0 <= offset < window.columns:
+                row[offset], tones[offset] = letter, "late"
         at = max(0, min(self.cursor_column, window.columns - 1))
-        marked = (plain(lead + below[:at], "dim")[0], ("▼", "key"), (below[at + 1 :], "dim"))
-        return (clip(((lead + times, "dim"),), width), clip(marked, width))
+        row[at], tones[at] = "▼", "key"
+        below = tuple(zip(row, tones, strict=True))
+        return (clip(((lead + times, "dim"),), width), clip(((lead, ""), *below), width))
 
 
 class WordsPane(LineView, can_focus=False):

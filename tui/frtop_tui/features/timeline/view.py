@@ -35,6 +35,7 @@ from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.naming import group_label
 from frtop_tui.job.units import timing
+from frtop_tui.job.unprepared import is_least_since
 from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.spans import Line, join, plain
 
@@ -218,6 +219,8 @@ class TimelineScreen(HistoriesScreen):
         ruler.label_width, ruler.cursor_column = self.rows.label_width, self.column
         lane = self.rows.lane(pane.cursor) if len(self.rows) else None
         ruler.steps = step_columns(lane, window) if lane and window else ()
+        known = frame.verdicts and not is_least_since(frame, frame.since_ns)
+        ruler.trouble, ruler.trouble_ns = frame.health if known else "", frame.since_ns
         ruler.redraw()
 
     def _draw_words(self, frame: Frame) -> None:
