@@ -13,6 +13,8 @@ from frtop_tui.features.timeline.letters import WAITS
 from frtop_tui.features.timeline.pane import LanePane
 from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.rank import RankScreen
+from frtop_tui.widgets.queue_pane import queue_lines
+from frtop_tui.widgets.spans import text_of
 from screens import lane_scenes, scenes
 from screens.driving import Driven, driven
 
@@ -137,6 +139,11 @@ async def test_nothing_is_drawn_of_a_process_after_its_end() -> None:
                  if line.startswith(" rank")}  # fmt: skip
         assert lines["4"].endswith("AAAAAAAAAA†")
         assert len(lines["4"]) < len(lines["3"])
+        await app.press(*"jjjjj", "h")
+        await app.sees("still pending after 3m12s, when its process ended")
+    pending, op, *_ = map(text_of, queue_lines(dead, frame.now_ns, 100))
+    assert "1, when its process ended" in pending
+    assert "3m12s" in op
 
 
 async def test_marks_are_drawn_and_jumped_to() -> None:

@@ -99,19 +99,19 @@ def health_line(frame: Frame) -> Line:
 def steps_line(frame: Frame, room: int) -> Line:
     """The last steps of one rank as bars, and how long the newest took; empty if few are known.
 
-    The lowest bar is the fastest step, a full one takes twice as long: a step that is a tenth
-    longer than the others can be seen.
+    The lowest bar is a fast step, a full one takes twice as long: a step that is a tenth longer
+    than the others can be seen.
     """
     known = frame.statistics.steps if frame.statistics is not None else {}
     took = [step.took_ns for step in known[min(known)]] if known else []
     if len(took) < _FEWEST_STEPS:
         return ()
-    fastest = min(took)
+    fast = sorted(took)[len(took) // 5]
     title, last = "steps ", f" {timing(took[-1])}"
     width = min(_MOST_BARS, len(took), room - len(title) - len(last))
     if width < _FEWEST_STEPS:
         return ()
-    bars = sparkline(tuple(ns - fastest for ns in took), width, fastest)
+    bars = sparkline(tuple(max(0, ns - fast) for ns in took), width, fast)
     return ((title, "dim"), (bars, ""), (last, "dim"))
 
 

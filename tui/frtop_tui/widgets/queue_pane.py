@@ -199,9 +199,12 @@ def queue_lines(
     columns = Widths.of(rank, (*pending, *recent))
     if pending:
         waits = " (> blocked in it)" if rank.blocked_on is not None else ", blocked in none"
+        if rank.exit_info is not None:
+            waits = ", when its process ended"
         rows.append((("pending  ", "dim"), (f"{len(pending) + rank.pending_more}{waits}", "")))
+    until_ns = now_ns if rank.exit_info is None else rank.exit_info.at_ns + rank.clock_ns
     for op in pending:
-        took = (age_text(rank.age_s(op.issued_ns, now_ns), least=not op.dated), "warn")
+        took = (age_text(rank.age_s(op.issued_ns, until_ns), least=not op.dated), "warn")
         rows.append(op_line(rank, op, took, columns, width))
     if rank.pending_more:
         rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))

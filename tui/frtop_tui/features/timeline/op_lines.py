@@ -102,6 +102,9 @@ def error_text(error_ns: int | None) -> str:
 def _took(lane: Lane, position: int) -> str:
     ops = lane.ops
     if ops.pending(position):
+        if lane.ended_ns is not None:
+            lasted = timing(lane.ended_ns - ops.issued[position])
+            return f"still pending after {lasted}, when its process ended"
         return f"pending for {timing(ops.known_until - ops.issued[position])}"
     if not ops.end_known(position):
         return "its end is not known"
