@@ -247,8 +247,8 @@ class Screen:
         return _MOVES.sub("", self._written.decode(errors="replace"))
 
     def quit(self) -> int:
-        """Types `q`; returns the exit status."""
-        os.write(self._terminal, b"q")
+        """Types `Q`; returns the exit status."""
+        os.write(self._terminal, b"Q")
         end = time.monotonic() + 10
         while self._process.poll() is None and time.monotonic() < end:
             with suppress(OSError):  # its side is closed when it has ended

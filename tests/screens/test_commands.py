@@ -107,7 +107,7 @@ def test_an_invalid_line_names_the_nearest_valid_one(line: str, says: str) -> No
 
 
 def test_names_and_the_beginnings_of_names_are_commands() -> None:
-    assert interpret("q", COMMANDS, SCOPE) == Action("quit")
+    assert interpret("q", COMMANDS, SCOPE) == Action("back_or_quit")
     assert interpret("rank  3 ", COMMANDS, SCOPE).rank == 3  # type: ignore[union-attr]
     assert len({command.name for command in COMMANDS}) == len(COMMANDS)
     keys = [view.key for view in VIEWS if view.key]

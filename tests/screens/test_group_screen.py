@@ -60,7 +60,7 @@ async def test_enter_on_a_group_shows_who_is_late_and_goes_to_that_rank() -> Non
         await app.press("enter")  # those that are behind come first
         assert isinstance(app.screen, RankScreen)
         assert app.screen.rank == scenes.CULPRIT
-        await app.press("o")
+        await app.press("m")
         assert isinstance(app.screen, GroupScreen)
         await app.sees("> dp:0")
 
@@ -73,7 +73,7 @@ async def test_the_path_and_o_name_one_group_of_a_rank_that_waits_and_is_late() 
     async with driven(frame, size=(120, 40)) as app:
         await app.press("enter")
         await app.sees("job > rank 37  tp:4 · ")
-        await app.press("o")
+        await app.press("m")
         await app.sees("job > rank 37 > tp:4", "8 ranks")
 
 
@@ -183,38 +183,38 @@ async def test_one_key_goes_through_the_lenses_and_the_legend_explains_the_lette
     async with driven(frame, size=(100, 30)) as app:
         grid = app.screen.query_one(RankGrid)
         assert [grid.lens_view.letters.get(n) for n in (0,)] == [None]
-        await app.press("L")
+        await app.press("v")
         await app.sees("ranks by lag", "1 1 op behind 1", ". at the front 63")
         assert grid.lens_view.letters[scenes.CULPRIT] == ("1", "heat1")
-        await app.press("L")
+        await app.press("v")
         await app.sees("ranks by step time", "within 10 % of 800 ms 63", "50 % and more 1")
         grid.choose(12)
         await app.drawn()
         await app.sees("step 1.20 s")
-        await app.press("L")
+        await app.press("v")
         await app.sees("ranks by own time", "20 to 49 % 1", "within 5 % of a step of its peers 63")
         await app.sees("own time at most 700 ms, 400 ms more than its peers")
-        await app.press("L")
+        await app.press("v")
         await app.sees("ranks by arrival skew", "0.1 to 1 s 1", "131 ms after the first")
-        await app.press("L")
+        await app.press("v")
         await app.sees("ranks by device use", "4 40 % 1", "? not known 63")
-        await app.press("L")
+        await app.press("v")
         await app.sees("b  blocked 63")
 
 
 async def test_a_lens_without_data_says_why() -> None:
     async with driven(scenes.hung(), size=(100, 30)) as app:
-        await app.press("L")
+        await app.press("v")
         for _ in ("step time", "own time", "arrival skew"):
-            await app.press("L")
+            await app.press("v")
             await app.sees("no statistics yet")
-        await app.press("L")
+        await app.press("v")
         await app.sees("frtop sees no device of any rank")
-        await app.press("L")
+        await app.press("v")
         await app.give(replace(scenes.hung(), statistics=JobStatistics(0, 1, 0)))
-        await app.press("L")
+        await app.press("v")
         for _ in ("step time", "own time"):
-            await app.press("L")
+            await app.press("v")
             await app.sees("no step ended here: step 2,203 began 4m2")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from textual.binding import Binding
@@ -76,3 +77,33 @@ async def check_help(app: Driven, name: str) -> None:
     assert all(listed[name] == HERE for name in own), name
     order = [SECTIONS.index(section) for _, _, section in screen.keys]
     assert order == sorted(order), name
+
+
+GENERAL = {"enter", "space", "tab", "left", "right", "up", "down", "h", "l", "+", "=", "-"}
+"""Keys that mean open, switch, move, more and less, whatever the cursor is on."""
+EXCEPTIONS = {"q: back, quit", "y: copy, save", "n: back, next"}
+"""From the overview, back leads out of frtop; in a question y and n answer it."""
+
+
+def with_keys(kind: type[DOMNode]) -> Iterator[type[DOMNode]]:
+    for one in kind.__subclasses__():
+        if one.__module__.startswith("frtop_tui.") and "BINDINGS" in one.__dict__:
+            yield one
+        yield from with_keys(one)
+
+
+def test_a_key_means_one_thing_on_all_screens() -> None:
+    meanings: dict[str, set[str]] = defaultdict(set)
+    for owner in {*with_keys(DOMNode)}:
+        for binding in owner.__dict__["BINDINGS"]:
+            assert isinstance(binding, Binding)
+            for key in binding.key.split(","):
+                # Such as "next": next rank, next op, next group.
+                meanings[key_name(key)].add(binding.description.split()[0])
+    assert len(meanings) > 60
+    several = {
+        f"{key}: {', '.join(sorted(words))}"
+        for key, words in meanings.items()
+        if len(words) > 1 and key not in GENERAL
+    }
+    assert several == EXCEPTIONS

@@ -49,9 +49,9 @@ async def test_a_host_unfolds_at_every_size_and_a_key_shows_how_hosts_are_reache
     async with driven(measured(6), size=(150, 40)) as app:
         await app.press("3")
         await app.sees("net in/out")
-        await app.press("c")
+        await app.press("v")
         await app.sees("may ask")
-        await app.press("c")
+        await app.press("v")
         await app.sees("net in/out")
         for size in ((80, 24), (120, 40), (200, 60)):
             await app.resize(*size)

@@ -70,7 +70,7 @@ async def test_quit_and_help_are_visible_in_a_small_terminal() -> None:
         await app.sees(" enter open  b stacks  t tensors  ? help  q quit  e capture  / filter")
         for key in ("1", "enter", "2", "4", "J", "t", "question_mark"):
             await app.press("1", key)
-            await app.sees("q quit", "? help")
+            await app.sees("q quit" if key == "1" else "Q quit", "? help")
             last = app.text().splitlines()[-1]
             if key != "1":
                 assert last.index("esc back") < last.index("? help")
@@ -233,14 +233,31 @@ async def test_y_copies_the_verdict_or_says_that_there_is_none() -> None:
         await app.sees("Nothing to copy")
 
 
-async def test_q_quits() -> None:
+async def test_q_goes_back_and_quits_from_the_overview() -> None:
     async with driven(scenes.hung()) as app:
+        await app.press("enter", "T", "q")
+        assert isinstance(app.screen, RankScreen)
+        await app.press("q")
+        assert isinstance(app.screen, Overview)
         await app.press("q")
         assert not app.app.is_running or app.app._exit
     assert app.app.return_code == 0
     # Textual closes the screens, then stops the timer: a tick may come in between.
     assert not app.app.screen_stack
     app.app.tick()
+
+
+async def test_capital_q_quits_anywhere_and_asks_where_a_job_would_end() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("2", "enter", "Q")
+    assert app.app.return_code == 0
+    async with driven(scenes.hung()) as app:
+        app.app.ends = "The job of the demo"
+        await app.press("q")
+        await app.sees("The job of the demo ends with frtop. Press again to quit.")
+        assert not app.app._exit
+        await app.press("enter", "Q")
+    assert app.app.return_code == 0
 
 
 @pytest.mark.parametrize("crashes", [False, True])

@@ -34,7 +34,7 @@ async def test_of_a_slow_job_the_grid_shows_own_time_and_its_straggler(
 async def test_a_lens_that_somebody_chose_stays() -> None:
     async with driven(mesh_scenes.mesh_slow_told()) as app:
         await app.sees("ranks by own time")
-        await app.press("L")
+        await app.press("v")
         await app.sees("ranks by arrival skew")
         app.source.give(mesh_scenes.mesh_slow_told())
         app.app.tick()

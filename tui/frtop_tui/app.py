@@ -10,6 +10,7 @@ import asyncio
 import gc
 import os
 import signal
+import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain
@@ -56,6 +57,8 @@ from frtop_tui.widgets.headline import job_name
 from frtop_tui.widgets.lines import TONE_CLASSES
 
 TICK_S: Final = 0.25
+ASKED_S: Final = 10.0
+"""A second press quits as long as the question is shown."""
 LOST: Final = 128 + signal.SIGHUP
 """Exit status when the terminal was closed."""
 
@@ -101,12 +104,16 @@ class FrtopApp(
         auto_capture: bool = True,
         theme: str = "dark",
         preferences: Preferences | None = None,
+        ends: str = "",
     ) -> None:
         super().__init__()
         self.preferences = preferences or Preferences()
         self.use_theme(theme)
         self.source = source
         self.auto_capture = auto_capture
+        self.ends = ends
+        """What ends with frtop, such as the demo's job; "": nothing."""
+        self._asked_to_quit_s = -ASKED_S
         self.title = title
         self._watched: tuple[int, ...] = ()
         self._shown_hosts: tuple[str, ...] = ()
@@ -202,6 +209,15 @@ class FrtopApp(
                 text = describe_file(writing)
                 self.notify(text, timeout=8, severity=severity)
         self._writings = frame.writings
+
+    async def action_quit(self) -> None:
+        """Leaves; where something ends with frtop, the first press only says so."""
+        now_s = time.monotonic()
+        if not self.ends or now_s - self._asked_to_quit_s < ASKED_S:
+            self.exit()
+            return
+        self._asked_to_quit_s = now_s
+        self.notify(f"{self.ends} ends with frtop. Press again to quit.", timeout=ASKED_S)
 
     def leave(self, status: int) -> None:
         """Ends the application from another thread: after a signal, or a closed terminal."""
@@ -304,10 +320,12 @@ def run_app(
     auto_capture: bool = True,
     theme: str = "auto",
     preferences: Preferences | None = None,
+    ends: str = "",
 ) -> int:
     """Shows a source until the user quits or the terminal is closed; then closes the source.
 
-    `auto_capture` writes every confirmed hang to a file, once per job. Returns the exit status;
+    `auto_capture` writes every confirmed hang to a file, once per job; quitting asks first where
+    something `ends` with frtop. Returns the exit status;
     Textual's threads may still run: end the process with `terminal.end`.
     """
     collect_rarely()
@@ -317,6 +335,7 @@ def run_app(
         auto_capture=auto_capture,
         theme=theme_for(theme, os.environ),
         preferences=preferences,
+        ends=ends,
     )
     try:
         with watched(app.leave):

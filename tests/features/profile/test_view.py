@@ -21,7 +21,7 @@ async def test_the_cost_is_shown_before_anything_is_ordered() -> None:
         app.app.marked.update((0, 1))
         await app.press("P")
         await app.sees("profile ranks 0-1?", "the rank stands still", "for 5 steps")
-        await app.press("s", "c", "plus")
+        await app.press("d", "b", "plus")
         await app.sees("[x] shapes of inputs", "twice as long", "for 10 steps")
         assert app.source.orders["profile"] == []
         await app.press("enter", "enter")
@@ -49,7 +49,7 @@ async def test_the_cost_is_shown_before_anything_is_ordered() -> None:
 
 async def test_what_is_complete_is_written_on_request() -> None:
     async with driven(scenes.hung(), size=(80, 24)) as app:
-        await app.press("P", "w", "enter")
+        await app.press("P", "s", "enter")
         assert app.source.orders["profile"].count(Withdrawal(keep=True)) == 0
         options = ProfileOptions(memory=True)
         states = (RankProfile(0, "node0", "running"), RankProfile(1, "node0", "ordered"))
@@ -57,13 +57,13 @@ async def test_what_is_complete_is_written_on_request() -> None:
         app.source.given["profile"] = running
         app.app.tick()
         await app.sees("1 recording", "esc withdraws")
-        await app.press("w")
+        await app.press("s")
         await app.sees("No rank is complete yet")
         states = (replace(states[0], stage="done"), states[1])
         app.source.given["profile"] = running = replace(running, ranks=states)
         app.app.tick()
-        await app.sees("w writes 1 complete rank, without")
-        await app.press("w")
+        await app.sees("s saves 1 complete rank, without")
+        await app.press("s")
         assert app.source.orders["profile"][-1:] == [Withdrawal(keep=True)]
         written = replace(
             running,
@@ -74,7 +74,7 @@ async def test_what_is_complete_is_written_on_request() -> None:
         app.source.given["profile"] = written
         app.app.tick()
         await app.sees("rank 1: it was ended", "torch's allocator", "3.22 GB", "4.29 GB")
-        await app.press("w")
+        await app.press("s")
         assert app.source.orders["profile"].count(Withdrawal(keep=True)) == 1
 
 
@@ -83,7 +83,7 @@ async def test_p_says_what_becomes_of_another_order() -> None:
         app.app.marked.update((0, 1))
         await app.press("P", "P")
         await app.sees("Nothing is ordered yet: enter orders it")
-        await app.press("enter", "s", "P")
+        await app.press("enter", "d", "P")
         running = ProfileProgress(
             ProfileOptions(), (RankProfile(0, "node0", "running"),), "/tmp/x.json.gz"
         )
@@ -132,9 +132,9 @@ async def test_of_a_rank_that_hangs_it_says_that_no_step_will_come_and_leaving_o
         await app.sees("Rank 37 stands still, for 4m12s", "at the next step", "in 60 s the order")
         await app.press("u")
         await app.sees("at the next step or op")
-        await app.press("s", "c", "m", "x")
+        await app.press("d", "b", "A", "X")
         await app.sees("torch.profiler runs inside", "[x] execution trace", "esc leaves")
-        await app.sees("-profile.json.gz", "esc back  ? help  q quit  enter order")
+        await app.sees("-profile.json.gz", "esc back  ? help  Q quit  enter order")
         await app.press("question_mark")
         await app.sees("more steps, or seconds", "with an execution trace", "on every screen")
         await app.press("escape", "escape")

@@ -65,9 +65,9 @@ async def test_of_a_hang_longer_than_the_window_all_that_is_recorded_is_asked_fo
         await app.sees("no op for 60 s, the last one 4m12s ago", "as far as rings reach, asked")
         await app.sees("no step ended here: step 2,203 began 4m2")
         assert "; w" not in app.text()
-        await app.press("w")
+        await app.press("W")
         await app.sees("no op for 60 s, the last one 4m12s ago; w w: as far as rings reach")
-        await app.press("w")
+        await app.press("W")
         await app.sees("the last one 4m12s ago; w: as far as rings reach")
 
 
@@ -120,13 +120,13 @@ async def test_rows_are_sorted_reversed_and_filtered() -> None:
 
 async def test_the_mark_shows_what_changed_since() -> None:
     async with driven(even()) as app:
-        await app.press("5", "m")
+        await app.press("5", "c")
         await app.sees("change since the mark at")
         await app.give(with_statistics(131.0, at_ns=scenes.NOW + 5 * scenes.S))
         await app.sees("+131 ms", "rank 12: 94 %")
         line = next(line for line in app.text().splitlines() if "parallel.py:88" in line)
         assert line.split().count("=") == 2
-        await app.press("m")
+        await app.press("c")
         await app.sees(" 131 ms")
         assert "since the mark" not in app.text()
 
@@ -138,11 +138,11 @@ async def test_the_source_gathers_statistics_while_the_screen_is_open() -> None:
         wanted = app.source.statistics_wanted["screen"]
         assert wanted is not None
         assert (wanted.window_s, wanted.calls) == (60.0, True)
-        await app.press("w")
+        await app.press("W")
         app.app.tick()
         assert (wanted := app.source.statistics_wanted["screen"]) is not None
         assert wanted.window_s == 10.0
-        await app.press("w")
+        await app.press("W")
         await app.sees("as far as rings reach")
         await app.press("1")
         assert app.source.statistics_wanted["screen"] is None

@@ -26,22 +26,22 @@ async def test_the_cost_is_shown_before_ranks_sample() -> None:
         await app.sees(
             "what ranks record",
             "orders go to ranks 0-63 of llama-70b",
-            "s numbers",
-            "s shows the cost",
+            "S numbers",
+            "S shows the cost",
         )
         assert app.source.orders["tensor_checks"] == [RecordOrder(ALL)]
         app.source.given["tensor_checks"] = JobNumbers(
             {0: RankControl(RecordedNow(slots=8192, ring_bytes=2_405_632))}, {}, {}
         )
-        await app.press("s")
-        await app.sees("s again: sample now", "the last 8,192 ops, 2.41 MB", "MiB")
+        await app.press("S")
+        await app.sees("S again: sample now", "the last 8,192 ops, 2.41 MB", "MiB")
         await app.sees("the job hangs: while no op is issued, there is nothing to sample")
-        await app.press("s")  # held down: nobody has read the cost
+        await app.press("S")  # held down: nobody has read the cost
         assert (
             app.source.orders["tensor_checks"] == [RecordOrder(ALL)] * 2
         )  # others may have begun meanwhile
         await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
-        await app.press("s")
+        await app.press("S")
         assert app.source.orders["tensor_checks"][2:] == [RecordOrder(ALL, SAMPLED)]
         await app.press("x")
         assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, NOTHING)
@@ -55,8 +55,8 @@ async def test_who_samples_already_and_who_replaced_or_ended_whose_is_named() ->
         app.source.given["tensor_checks"] = JobNumbers(
             {n: RankControl(recorded_now(theirs)) for n in range(3)}, {}, {}
         )
-        await app.press("s")
-        await app.sees("s again: sample now", "ranks 0-2 sample already, for mo@node4 PID 17")
+        await app.press("S")
+        await app.sees("S again: sample now", "ranks 0-2 sample already, for mo@node4 PID 17")
         assert "the job hangs" not in app.text()
         app.source.given["tensor_checks"] = replaced()
         await app.press("escape", "1", "colon", *"record", "enter")
@@ -93,10 +93,10 @@ async def test_a_small_terminal_shows_keys_findings_and_the_cost_that_matters() 
             {0: RankControl(RecordedNow(slots=8192, ring_bytes=2_405_632))}, {0: state}, {}
         )
         app.app.tick()
-        await app.sees("numbers: ", "o modules  ", " s sample  x stop  p phases  c call sites  o m")
+        await app.sees("numbers: ", "M modules  ", " S sample  x stop  f phases  i call sites  M m")
         assert app.text().index("numbers: ") < app.text().index("recorded now")
-        await app.press("s")
-        await app.sees("s again: sample now", "waits for a copy", "a low-priority thread")
+        await app.press("S")
+        await app.sees("S again: sample now", "waits for a copy", "a low-priority thread")
 
 
 async def test_a_second_press_switches_phases_on_or_makes_rings_longer() -> None:
@@ -107,10 +107,10 @@ async def test_a_second_press_switches_phases_on_or_makes_rings_longer() -> None
             {n: RankControl(RecordedNow({"phases": n == 0})) for n in (0, 1)}, {}, {}
         )
         await app.sees("on: 4 us each on the host (rank 0)")
-        await app.press("p")
-        await app.sees("p again: switch phases on; any other key: cancel")
+        await app.press("f")
+        await app.sees("f again: switch phases on; any other key: cancel")
         await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
-        await app.press("p")
+        await app.press("f")
         assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, switches={"phases": True})
 
         now = RecordedNow(
@@ -118,11 +118,11 @@ async def test_a_second_press_switches_phases_on_or_makes_rings_longer() -> None
         )
         app.source.given["tensor_checks"] = JobNumbers({0: RankControl(now)}, {}, {})
         await app.sees("the last 8,192 ops, 2.41 MB; up to 65,536 ops for 5.77 MB more")
-        await app.press("l")
-        await app.sees("l again: keep more ops from now on", "5.8 MB of shared memory more")
+        await app.press("K")
+        await app.sees("K again: keep more ops from now on", "5.8 MB of shared memory more")
         later = app.source.frame()
         await app.give(replace(later, now_ns=later.now_ns + READ_NS))
-        await app.press("l")
+        await app.press("K")
         assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, longer=True)
         longer = replace(now, slots=65_536, ring_bytes=8_172_800)
         app.source.given["tensor_checks"] = JobNumbers({0: RankControl(longer)}, {}, {})
@@ -150,5 +150,5 @@ async def test_who_may_only_read_is_told_so() -> None:
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
         await app.sees("The ranks may not be asked")
-        await app.press("s", "s")
+        await app.press("S", "S")
         assert app.source.orders["tensor_checks"] == []

@@ -159,15 +159,15 @@ async def test_marks_are_drawn_and_jumped_to() -> None:
         await app.press("T")
         await app.sees("72│", "d data", "│ step", "* note")
         assert "dd" in lane_of(app, 0)
-        await app.press("S")
+        await app.press("left_parenthesis")
         await app.sees("step 72 240 ms ends")
-        await app.press("s", "s")
+        await app.press("right_parenthesis", "right_parenthesis")
         await app.sees("step 73 240 ms ends", "No further step is recorded of rank 0.")
 
 
 async def test_a_recorded_job_has_nothing_to_follow() -> None:
     async with driven(lane_scenes.trains(recorded=True), size=(120, 30)) as app:
-        await app.press("T", "f")
+        await app.press("T", "F")
         await app.sees("Nothing new will come: this was recorded.")
         await app.sees("timeline of all ranks")
 
@@ -191,7 +191,7 @@ async def test_live_lanes_move_on_until_somebody_looks_at_a_time() -> None:
         assert screen.window.end_ns > before
         await app.press("H")
         await app.sees("· stands still")
-        await app.press("f")
+        await app.press("F")
         await app.sees("· follows")
 
 

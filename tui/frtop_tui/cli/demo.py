@@ -79,7 +79,7 @@ def _run_scripted(options: argparse.Namespace) -> int:
                 return _scripted_headless(job, source)
             from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
 
-            return run_app(source, auto_capture=False)
+            return run_app(source, auto_capture=False, ends="The job of the demo")
 
 
 def _end_with_the_job() -> None:
@@ -130,7 +130,7 @@ def _screen(job: DemoJob, source: LiveSource) -> int:
 
     _wait_for_ranks(job, source)
     # A demo leaves no automatic capture in the user's folder; `e` still captures.
-    return run_app(source, auto_capture=False)
+    return run_app(source, auto_capture=False, ends="The job of the demo")
 
 
 def _headless(job: DemoJob, source: LiveSource) -> int:

@@ -25,7 +25,7 @@ from frtop_tui.widgets.spans import Line, plain
 
 SMALLEST = (60, 15)
 """Columns and rows of the smallest terminal that frtop draws on."""
-BACK: Final = Binding("escape", "app.back", "back", tooltip="previous screen", id="back")
+BACK: Final = Binding("escape,q", "app.back", "back", tooltip="previous screen", id="back")
 WAITS: Final = Binding("w", "open_view('waits')", "waits", tooltip="who waits for whom", id="waits")
 STACKS: Final = Binding(
     "b", "open_view('stacks')", "stacks", tooltip="take and merge stacks", id="stacks.take"
@@ -233,7 +233,7 @@ class FrameScreen(Screen[None]):
         if small:
             self.query_one("#too-small", Static).update(
                 f"frtop needs a terminal of at least {SMALLEST[0]}x{SMALLEST[1]};"
-                f" this one is {width}x{height}. Enlarge it, or press q to quit."
+                f" this one is {width}x{height}. Enlarge it, or press Q to quit."
             )
         self.set_class(small, "-small")
         # Panes that became visible have not been drawn yet.

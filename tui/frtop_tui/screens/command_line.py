@@ -49,7 +49,7 @@ class CommandInput(Input):
                 id="command.former"),
         Binding("down", "former(1)", "later", show=False, tooltip="the command after",
                 id="command.later"),
-        Binding("escape", "leave", "leave", tooltip="run nothing", id="command.back"),
+        Binding("escape", "leave", "back", tooltip="run nothing", id="command.back"),
     ]  # fmt: skip
 
     def __init__(self, former: Sequence[str], begin: str = "") -> None:

@@ -59,7 +59,7 @@ class ExportScreen(FrameScreen):
     crumb = "export"
     is_visited = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back_or_leave", "back", tooltip="write nothing", id="back"),
+        Binding("escape,q", "back_or_leave", "back", tooltip="write nothing", id="back"),
     ]
 
     def __init__(self, marked: set[int]) -> None:

@@ -26,7 +26,7 @@ class FilteredScreen(FrameScreen):
     """The filter is edited above the keys, and applies at every keystroke."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "clear_or_back", "back", tooltip="clear the filter, then back",
+        Binding("escape,q", "clear_or_back", "back", tooltip="clear the filter, then back",
                 id="back"),
         Binding("less_than_sign", "sort(-1)", "sort", tooltip="by the previous column",
                 id="sort.before"),

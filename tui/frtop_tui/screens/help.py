@@ -31,7 +31,7 @@ GLOSSARY = {
     " confirmed hang",
     "checksum": "equal where ranks hold the same data; inputs of a reduction usually differ",
     "(t tensors)": "a key in brackets is unavailable now; press it to see why",
-    "may ask": "on a host: whether our key may ask its ranks for tensors (t, T)",
+    "may ask": "on a host: whether our key may ask its ranks for tensors (t)",
     "idle": "a thread that waits; the main thread of a hung rank is usually idle",
     "yours": "the innermost frame outside torch, the standard library and packages",
 }

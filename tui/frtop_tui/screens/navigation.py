@@ -82,6 +82,10 @@ class NavigatedApp(FeatureApp, inherit_bindings=False):
             await self.pop_screen()
             await self._visited()
 
+    async def action_back_or_quit(self) -> None:
+        """Does what `q` does on the visible screen."""
+        await self.run_action("quit" if len(self.screen_stack) == 1 else "back")
+
     async def action_view(self, name: str) -> None:
         """Opens one of the views on top of the overview."""
         about = self.screen.subject if isinstance(self.screen, FrameScreen) else None

@@ -79,6 +79,13 @@ class Overview(FrameScreen):
             id="settings",
         ),
         *rank_keys(),
+        Binding(
+            "q",
+            "app.quit",
+            "quit",
+            tooltip="leave frtop: no screen is left to go back to",
+            id="quit",
+        ),
         Binding("slash", "filter", "filter", tooltip="list matching ranks", id="filter"),
     ]
 

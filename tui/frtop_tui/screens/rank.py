@@ -103,7 +103,7 @@ class RankScreen(OneRankScreen):
             id="stacks.native",
         ),
         *rank_keys(first=True),
-        Binding("o", "group", "group", tooltip="the group of its op", id="group"),
+        Binding("m", "group", "members", tooltip="all members of its op's group", id="group"),
         replace(WAITS, show=False),
         *rank_keys(),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),

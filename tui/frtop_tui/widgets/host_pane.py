@@ -59,7 +59,7 @@ def _facts(row: HostRow) -> Iterator[WordLine]:
     if host.clock_error_ns is not None or not row.recorded:
         yield WordLine("clock", describe_clock(host))
     if not host.may_act and not row.recorded:
-        rights = "our key is read-only there: it may not ask the ranks for tensors (t, T)"
+        rights = "our key is read-only there: it may not ask the ranks for tensors (t)"
         yield WordLine("rights", rights, "warn")
     if host.lost_updates:
         lost = f"{counted(host.lost_updates, 'update')} lost in transit and requested again"

@@ -178,9 +178,9 @@ class HostTable(LineTable[HostRow]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "ranks", tooltip="list the host's ranks", id="host.open"),
         Binding(
-            "c",
+            "v",
             "columns",
-            "columns",
+            "view",
             tooltip="what hosts do, or how they are reached",
             id="host.columns",
         ),

@@ -16,6 +16,8 @@ KEY_NAMES = {
     "greater_than_sign": ">",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
+    "left_parenthesis": "(",
+    "right_parenthesis": ")",
     "escape": "esc",
     "plus": "+",
     "equals_sign": "=",
@@ -89,8 +91,8 @@ class KeyLine(LineView, can_focus=False):
             return
         found: dict[str, Binding] = {}
         for _, binding, enabled, _ in self.screen.active_bindings.values():
-            if binding.show and enabled and binding.action not in found:
-                found[binding.action] = binding
+            if binding.show and enabled:
+                found.setdefault(binding.action.removeprefix("app."), binding)
         ordered = sorted(found.values(), key=key_priority)
         self.keys = tuple((b.key_display or b.key, b.description, b.action) for b in ordered)
         self.update_availability(self._why_unavailable)

@@ -49,9 +49,9 @@ class RankGrid(LineView):
     BINDINGS: ClassVar[list[BindingType]] = [
         *RANK_KEYS,
         Binding(
-            "L",
+            "v",
             "lens",
-            "lens",
+            "view",
             tooltip="what the letters show: state, lag, step time, own time, skew, device use",
             id="grid.lens",
         ),

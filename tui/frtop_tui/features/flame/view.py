@@ -33,7 +33,7 @@ class FlameScreen(FrameScreen):
     AUTO_FOCUS = "#flame"
     BINDINGS: ClassVar[list[BindingType]] = [
         BACK,
-        Binding("r", "sample_again", "again", tooltip="sample for ten seconds again",
+        Binding("r", "sample_again", "sampled again", tooltip="sample for ten seconds again",
                 id="flame.again"),
         Binding("s", "save", "save", tooltip="as folded stacks, and for speedscope",
                 id="flame.save"),

@@ -25,7 +25,7 @@ class ModulesScreen(WindowedScreen):
     crumb = "modules"
     BINDINGS: ClassVar[list[BindingType]] = [
         BACK,
-        Binding("w", "window", "window", tooltip="60 s, 10 s, or as far back as rings reach",
+        Binding("W", "window", "window", tooltip="60 s, 10 s, or as far back as rings reach",
                 id="view.window"),
         Binding("plus", "unfold(1)", "unfold", tooltip="all modules one step deeper",
                 id="fold.deeper"),

@@ -42,23 +42,23 @@ from frtop_tui.widgets.spans import Line, clip, plain, wrap
 STEPS: Final = (1, 2, 3, 5, 10, 20, 50, 100)
 SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 SUFFIX: Final = "-profile.json.gz"
-_KEYS = (("s", "shapes"), ("c", "stacks"), ("m", "memory"), ("x", "execution"))
+_KEYS = (("d", "shapes"), ("b", "stacks"), ("A", "memory"), ("X", "execution"))
 _TONES = {"failed": "bad", "done": "good", "running": "moving", "fetching": "strong"}
 
 
 class ProfileScreen(FrameScreen):
-    """Orders nothing until `enter`; `escape` withdraws the order, `w` writes what is there."""
+    """Orders nothing until `enter`; `escape` withdraws the order, `s` saves what is there."""
 
     AUTO_FOCUS = "#profile"
     is_visited = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "withdraw_or_back", "back", tooltip="withdraws an order first",
+        Binding("escape,q", "withdraw_or_back", "back", tooltip="withdraws an order first",
                 id="profile.back"),
         Binding("enter", "order", "order", tooltip="orders it, once its cost was shown",
                 id="profile.order"),
-        Binding("P", "anew", "another", show=False,
+        Binding("P", "anew", "profile again", show=False,
                 tooltip="asks for another order after this one", id="profile.anew"),
-        Binding("w", "write", "write", show=False,
+        Binding("s", "write", "save", show=False,
                 tooltip="writes the ranks that are complete, and ends the others",
                 id="profile.write"),
         Binding("plus", "longer(1)", "longer", show=False, tooltip="more steps, or seconds",
@@ -70,10 +70,10 @@ class ProfileScreen(FrameScreen):
         *(
             Binding(key, f"option('{name}')", name, show=False, tooltip=text, id=f"profile.{name}")
             for key, name, text in (
-                ("s", "shapes", "with shapes, or without"),
-                ("c", "stacks", "with stacks of Python, or without"),
-                ("m", "memory", "with torch's allocator, or without"),
-                ("x", "execution", "with an execution trace, or without"),
+                ("d", "shapes", "with shapes, or without"),
+                ("b", "stacks", "with stacks of Python, or without"),
+                ("A", "memory", "with torch's allocator, or without"),
+                ("X", "execution", "with an execution trace, or without"),
             )
         ),
     ]  # fmt: skip
@@ -274,8 +274,8 @@ def _progress_rows(
         yield plain(progress_text(progress), "strong")
         if progress.can_be_ended:
             complete = sum(rank.complete for rank in progress.ranks)
-            text = f" writes {counted(complete, 'complete rank')}, without the others"
-            yield (("w", "key"), (text, ""))
+            text = f" saves {counted(complete, 'complete rank')}, without the others"
+            yield (("s", "key"), (text, ""))
         yield (("esc", "key"), (" withdraws the order in all ranks and writes nothing", ""))
     else:
         words = {"written": "good", "failed": "bad", "withdrawn": "warn"}

@@ -184,7 +184,7 @@ class StatisticsView:
         statistics, wall_ns = self.baseline
         return (
             f"change since the mark at {local_clock(wall_ns)} ({window(statistics.seconds)});"
-            " = is less than 9 %, and m removes the mark"
+            " = is less than 9 %, and c removes the mark"
         )
 
     def why_empty(self, widen: str = "", no_answer: str = "") -> str:

@@ -83,20 +83,20 @@ class StepPane(LineView, can_focus=False):
 
 
 class StatisticsScreen(FilteredScreen, WindowedScreen):
-    """`m` marks the statistics to compare the next ones with."""
+    """`c` marks the statistics to compare the next ones with."""
 
     AUTO_FOCUS = "#calls"
     crumb = "statistics"
     view: StatisticsView
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v", "grouping", "by", tooltip="by line, op, group or rank", id="view.grouping"),
+        Binding("v", "grouping", "view", tooltip="by line, op, group or rank", id="view.grouping"),
         Binding("space", "unfold", "groups",
                 tooltip="the groups of the row, or only those that differ", id="row.unfold"),
         Binding("T", "timeline", "timeline",
                 tooltip="the newest op of the row at which its last rank arrived last", id="when"),
-        Binding("w", "window", "window", tooltip="60 s, 10 s, or as far as rings reach",
+        Binding("W", "window", "window", tooltip="60 s, 10 s, or as far as rings reach",
                 id="view.window"),
-        Binding("m", "baseline", "compare", tooltip="columns show what changes from now on",
+        Binding("c", "baseline", "compare", tooltip="columns show what changes from now on",
                 id="mark.baseline"),
         Binding("slash", "filter", "filter", tooltip="words of line, op and group; ! negates",
                 id="filter"),

@@ -22,11 +22,11 @@ from frtop_tui.widgets.spans import Line, plain, word_rows, wrap
 
 SUBJECT = 13
 _KEYS = {
-    "s": "numbers",
-    "p": "phases",
-    "c": "call sites",
-    "o": "modules",
-    "l": "ring",
+    "S": "numbers",
+    "f": "phases",
+    "i": "call sites",
+    "M": "modules",
+    "K": "ring",
     "a": "note",
 }
 """What each key changes."""
@@ -35,15 +35,15 @@ _KEYS = {
 def cost_words(order: NumbersOrder, pressed: str = "") -> Iterator[WordLine]:
     """What each key costs each rank; all details of one that was `pressed`."""
     costs = {
-        "s": list(number_costs(order)),
-        "p": [f"{PHASE_US} us for each forward and backward"],
-        "c": [f"up to {SITE_US} us an op; without, ops name no line"],
-        "o": [MODULES],
-        "l": [LONGER],
+        "S": list(number_costs(order)),
+        "f": [f"{PHASE_US} us for each forward and backward"],
+        "i": [f"up to {SITE_US} us an op; without, ops name no line"],
+        "M": [MODULES],
+        "K": [LONGER],
         "a": ["one line in the ring, with the current time"],
     }
     if not pressed:
-        costs["s"] = [f"{costs['s'][0]}; s shows the cost"]
+        costs["S"] = [f"{costs['S'][0]}; S shows the cost"]
     for key in pressed or costs:
         for n, text in enumerate(costs[key]):
             yield WordLine("" if n else f"{key} {_KEYS[key]}", text)
@@ -63,7 +63,7 @@ def record_lines(
     Args:
         asked: the ranks that an order goes to.
         found: what ranks record and have sampled.
-        order: what `s` would ask of them.
+        order: what `S` would ask of them.
         confirm: what a second press of a key does, and what speaks against it.
         width: of the pane.
         pressed: that key; its cost comes first, otherwise findings do.

@@ -20,7 +20,7 @@ READ_NS: Final = 1_000_000_000
 """How long a cost must be on the screen: holding a key down must not confirm it."""
 CONFIRM_NS: Final = 15_000_000_000
 SAMPLED: Final = NumbersOrder(every=1, ops=200, seconds=60, steps=20)
-"""What `s` asks for; `frtop numbers` has options."""
+"""What `S` asks for; `frtop numbers` has options."""
 
 
 def target_ranks(frame: Frame, marked: set[int]) -> tuple[int, ...]:
@@ -35,20 +35,20 @@ class RecordScreen(FrameScreen):
     crumb = "record"
     BINDINGS: ClassVar[list[BindingType]] = [
         BACK,
-        Binding("s", "order('sample')", "sample",
+        Binding("S", "order('sample')", "sample",
                 tooltip="inputs, results, gradients and parameters, and compare them",
                 id="record.sample"),
         Binding("x", "order('stop')", "stop", tooltip="stop sampling", id="record.stop"),
-        Binding("p", "order('phases')", "phases",
+        Binding("f", "order('phases')", "phases",
                 tooltip="switch the recording of forwards and backwards on or off",
                 id="record.phases"),
-        Binding("c", "order('sites')", "call sites",
+        Binding("i", "order('sites')", "call sites",
                 tooltip="switch the recording of each op's line on or off",
                 id="record.sites"),
-        Binding("o", "order('modules')", "modules",
+        Binding("M", "order('modules')", "modules",
                 tooltip="switch the recording of each op's module and phase on or off",
                 id="record.modules"),
-        Binding("l", "order('longer')", "longer ring",
+        Binding("K", "order('longer')", "longer ring",
                 tooltip="keep more ops in the ring, until the rank ends", id="record.longer"),
     ]  # fmt: skip
 
@@ -115,8 +115,8 @@ class RecordScreen(FrameScreen):
             key, name = _SWITCHES[what]
             return key, f"switch {name} {'on' if self._turns_on(what) else 'off'}"
         if what == "longer":
-            return "l", "keep more ops from now on, until the rank ends"
-        return "s", "sample now, for at most 60 s"
+            return "K", "keep more ops from now on, until the rank ends"
+        return "S", "sample now, for at most 60 s"
 
     def _turns_on(self, what: str) -> bool:
         """Off only if it is on in all ranks."""
@@ -125,7 +125,7 @@ class RecordScreen(FrameScreen):
 
 
 _SWITCHES: Final = {
-    "phases": ("p", "phases"),
-    "sites": ("c", "call sites"),
-    "modules": ("o", "modules"),
+    "phases": ("f", "phases"),
+    "sites": ("i", "call sites"),
+    "modules": ("M", "modules"),
 }

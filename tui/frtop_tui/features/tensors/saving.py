@@ -53,7 +53,7 @@ class Question(LineView):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,y", "answer(True)", "save", tooltip="write the file", id="answer.open"),
-        Binding("escape,n", "answer(False)", "cancel", tooltip="write nothing", id="answer.back"),
+        Binding("escape,n,q", "answer(False)", "back", tooltip="write nothing", id="answer.back"),
     ]
 
     class Answered(LineView.Moved):

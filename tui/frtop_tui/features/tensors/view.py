@@ -29,16 +29,16 @@ class TensorsScreen(OneRankScreen):
     AUTO_FOCUS = "#tensors"
     BINDINGS: ClassVar[list[BindingType]] = [
         BACK,
-        Binding("t,plus", "inspect", "ask again", tooltip="ask the rank again", id="tensors.ask"),
+        Binding("t", "inspect", "tensors again", tooltip="ask the rank again", id="tensors.ask"),
         Binding(
             "m",
             "members",
-            "all members",
+            "members",
             tooltip="ask all members of the op under the cursor, and compare: each works up to 1 s",
             id="tensors.members",
         ),
         Binding(
-            "T",
+            "s",
             "save",
             "save",
             tooltip="write the tensors of the op under the cursor to a file",

@@ -40,7 +40,7 @@ class QueuesScreen(HistoriesScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         BACK,
         Binding("n", "difference(1)", "next difference", id="difference.next"),
-        Binding("p", "difference(-1)", "previous one", show=False, id="difference.previous"),
+        Binding("p", "difference(-1)", "previous", show=False, id="difference.previous"),
         Binding(
             "plus,equals_sign", "more(1)", "more ranks", tooltip="one rank more", id="lanes.more"
         ),

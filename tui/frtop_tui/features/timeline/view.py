@@ -52,7 +52,7 @@ class TimelineScreen(HistoriesScreen):
     AUTO_FOCUS = "#lanes"
     crumb = "timeline"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "back", tooltip="all lanes, then the screen before", id="back"),
+        Binding("escape,q", "back", "back", tooltip="all lanes, then the screen before", id="back"),
         Binding("plus,equals_sign", "zoom(1)", "zoom", tooltip="narrower columns", id="zoom.in"),
         Binding(
             "minus", "zoom(-1)", "zoom out", show=False, tooltip="wider columns", id="zoom.out"
@@ -61,15 +61,26 @@ class TimelineScreen(HistoriesScreen):
         Binding(
             "p", "op(-1)", "previous op", show=False, tooltip="the one before", id="op.previous"
         ),
-        Binding("s", "step(1)", "next step", tooltip="to where a step ends", id="step.next"),
         Binding(
-            "S", "step(-1)", "previous step", show=False, tooltip="one back", id="step.previous"
+            "right_parenthesis",
+            "step(1)",
+            "next step",
+            tooltip="to where a step ends",
+            id="step.next",
+        ),
+        Binding(
+            "left_parenthesis",
+            "step(-1)",
+            "previous step",
+            show=False,
+            tooltip="one back",
+            id="step.previous",
         ),
         Binding(
             "o", "one_op", "one op", tooltip="who arrived when at this op, sorted", id="lanes.op"
         ),
-        Binding("v", "lanes", "lanes", tooltip="lanes are ranks, or groups of one", id="lanes.by"),
-        Binding("f", "follow", "follow", tooltip="keep to the newest, or stand still", id="live"),
+        Binding("v", "lanes", "view", tooltip="lanes are ranks, or groups of one", id="lanes.by"),
+        Binding("F", "follow", "follow", tooltip="keep to the newest, or stand still", id="live"),
         Binding("space", "mark", "mark", tooltip="mark the rank", id="lane.mark"),
     ]
 
