@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -44,8 +44,7 @@ def own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        for process in family(folder):
-            process.kill()
+        kill_family(folder)
         shutil.rmtree(folder)
 
 
@@ -61,6 +60,12 @@ def family(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def kill_family(folder: Path) -> None:
+    for process in family(folder):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
 @pytest.fixture
 def torchrun(home: Path) -> Iterator[Launch]:
     """Starts `frtop run -- torchrun` on a program of tests/jobs."""
@@ -69,31 +74,21 @@ def torchrun(home: Path) -> Iterator[Launch]:
     def launch(
         program: str, *arguments: str, ranks: int = 2, python: str = sys.executable
     ) -> subprocess.Popen[str]:
-        started.append(_launched(program, *arguments, ranks=ranks, python=python))
-        return started[-1]
+        job = subprocess.Popen(
+            [sys.executable, "-m", "frtop_tui", "run", "--", python, "-m",
+             "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
+             str(JOBS / program), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+        )  # fmt: skip
+        started.append(job)
+        return job
 
     yield launch
-    for rank in family(home):  # a rank that runs on keeps the pipe open
-        rank.kill()
+    kill_family(home)  # a rank that runs on keeps the pipe open
     for process in started:
         process.kill()
         process.communicate()
-
-
-def _launched(
-    program: str,
-    *arguments: str,
-    ranks: int,
-    python: str = sys.executable,
-    output: int = subprocess.PIPE,
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "frtop_tui", "run", "--", python, "-m",
-         "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-         str(JOBS / program), *arguments],
-        stdout=output, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
-    )  # fmt: skip
 
 
 def wait_for_ranks(home: Path, ranks: int, file: str = "ring") -> None:
@@ -102,23 +97,6 @@ def wait_for_ranks(home: Path, ranks: int, file: str = "ring") -> None:
         lambda: any(home.glob("agent-*.json")) and len(list(home.glob(f"*.{file}"))) == ranks,
         f"an agent and {ranks} ranks",
     )
-
-
-@contextmanager
-def told_to_hang(folder: Path) -> Iterator[Path]:
-    """A job of two ranks that trains until `hang` is in the folder, for tests of a module."""
-    os.mkfifo(folder / "shard")
-    with pytest.MonkeyPatch.context() as patch, own_home(patch) as home:
-        words = "told_to_hang.py", str(folder), "1"
-        job = _launched(*words, ranks=2, output=subprocess.DEVNULL)
-        try:
-            wait_for_ranks(home, 2)
-            yield folder
-        finally:
-            for process in family(home):
-                process.kill()
-            job.kill()
-            job.wait()
 
 
 def frtop(*arguments: str) -> subprocess.CompletedProcess[str]:

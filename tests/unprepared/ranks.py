@@ -16,29 +16,25 @@ from frtop_probe.unprepared.reader import UnpreparedReader
 from recorder.warm_ranks import WarmRank
 from waiting import wait_for
 
-Rank = WarmRank | subprocess.Popen[bytes]
 PROGRAM = Path(__file__).parent / "rank_program.py"
 START_S = 90.0
 """Importing torch takes seconds, and tests run side by side."""
 
 
 @contextmanager
-def job(
-    what: str, folder: Path, size: int = 3, *, warm: bool = True, **environment: str
-) -> Iterator[list[int]]:
+def job(what: str, folder: Path, size: int = 3, **environment: str) -> Iterator[list[int]]:
     """Runs ranks until the block ends; gives their pids once all of them are ready.
 
-    With `warm` they are forked from a process that has loaded torch: quicker, but their command
-    lines and environments, as the kernel shows them, are those of that process.
+    They are forked from a process that has loaded torch: quicker, but their command lines and
+    environments, as the kernel shows them, are those of that process.
     """
     store = folder / "store"
     count = 1 if what == "without_groups" else size
-    processes: list[Rank] = []
+    processes: list[WarmRank] = []
     try:
         for rank in range(count):
             of_rank = {"RANK": str(rank), "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
-            start = _warm if warm else _cold
-            processes.append(start(what, store, {**os.environ, **of_rank, **environment}))
+            processes.append(_started(what, store, {**os.environ, **of_rank, **environment}))
         yield [_pid_of(store, rank, processes) for rank in range(count)]
     finally:
         for process in processes:
@@ -48,22 +44,12 @@ def job(
             process.wait()
 
 
-def _warm(what: str, store: Path, environment: Mapping[str, str]) -> Rank:
+def _started(what: str, store: Path, environment: Mapping[str, str]) -> WarmRank:
     with Path(os.devnull).open("r+b") as null:
         return WarmRank(PROGRAM, [what, str(store)], environment, (null.fileno(),) * 3)
 
 
-def _cold(what: str, store: Path, environment: Mapping[str, str]) -> Rank:
-    return subprocess.Popen(
-        [sys.executable, str(PROGRAM), what, str(store)],
-        env=dict(environment),
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def _pid_of(store: Path, rank: int, processes: list[Rank]) -> int:
+def _pid_of(store: Path, rank: int, processes: list[WarmRank]) -> int:
     path = Path(f"{store}.{rank}")
 
     def is_ready() -> bool:

@@ -111,7 +111,7 @@ def steps_line(frame: Frame, room: int) -> Line:
     width = min(_MOST_BARS, len(took), room - len(title) - len(last))
     if width < _FEWEST_STEPS:
         return ()
-    bars = sparkline(tuple(max(0, ns - fast) for ns in took), width, fast)
+    bars = sparkline(tuple(max(0, ns - fast) for ns in took), width, fast).lstrip()
     return ((title, "dim"), (bars, ""), (last, "dim"))
 
 
