@@ -48,7 +48,7 @@ def page() -> str:
         parts += [f"## {title}\n", *_sections(list(events), named)]
     for name, columns in (("csv", op_table.COLUMNS), ("calls", call_table.COLUMNS)):
         rows = [f"| `{column}` | {text} |" for column, text in columns.items()]
-        parts.append(f"## `frtop export --as {name}`\n")
+        parts.append(f"## `frtop export --format {name}`\n")
         parts.append("\n".join(["| column | |", "|---|---|", *rows, ""]))
     return "\n".join(parts)
 

@@ -12,7 +12,7 @@ import pytest
 
 from frtop_tui.cli import main
 from frtop_tui.cli.live import require_root
-from frtop_tui.cli.parser import parse
+from frtop_tui.cli.parser import parse, parser
 from frtop_tui.errors import UsageError
 
 
@@ -23,7 +23,7 @@ from frtop_tui.errors import UsageError
         (["--connect", "node[0-7]"], ["node[0-7]"]),
         (["--connect", "node0", "node1"], ["node0", "node1"]),
         (["diagnose", "--connect", "node0", "node1", "--json"], ["node0", "node1"]),
-        (["screen"], ["local"]),
+        (["live"], ["local"]),
         (["--ssh", "node[0-7]"], []),
         (["diagnose", "--ssh", "slurm:7", "--connect", "node9"], ["node9"]),
         (["jobs", "--via", "docker exec -i box sh"], []),
@@ -39,8 +39,19 @@ def test_this_host_is_meant_where_no_other_is(words: list[str], connect: list[st
         (["dignose"], "did you mean `frtop diagnose`"),
         (["xyzzy"], "`frtop --help` lists the commands"),
         (["--conect", "node0"], "unrecognized arguments: --conect"),
-        (["--connect", "node0", "diagnose"], "frtop diagnose --connect"),
-        (["--ssh", "node0", "diagnose"], "frtop diagnose --ssh"),
+        (["--conect", "node0"], "did you mean --connect? `frtop --help`"),
+        (["diagnose", "--jsn"], "did you mean --json? `frtop diagnose --help`"),
+        (["stacks", "--ranks", "3"], "did you mean --rank? `frtop stacks --help`"),
+        (["key", "admit", "--nme", "ann", "x"], "did you mean --name? `frtop key admit --help`"),
+        (["--ssh", "node0", "open", "x.cap"], "unrecognized arguments: --ssh"),
+        (["--ssh", "node0", "run", "--", "true"], "unrecognized arguments: --ssh"),
+        (["ls"], "did you mean `frtop jobs`"),
+        (["why"], "did you mean `frtop diagnose`"),
+        (["bt"], "did you mean `frtop stacks`"),
+        (["report"], "did you mean `frtop export`"),
+        (["help", "dignose"], "did you mean `frtop diagnose`"),
+        (["stacks", "--rank", "x"], "'x' is not a list of ranks"),
+        (["tensors", "--rank", "0-3"], "several ranks, and this takes one"),
         (["diagnose", "--python", "/usr/bin/python3"], "--python is for hosts of --ssh"),
         (["diagnose", "--through", "bastion"], "--through is for hosts of --ssh"),
         (["--through", "bastion", "--connect", "local"], "--through is for hosts of --ssh"),
@@ -65,6 +76,84 @@ def test_an_invalid_command_line_gets_a_next_step(words: list[str], says: str) -
     assert "next:" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "own", "hosts"),
+    [
+        (["--ssh", "a", "b", "stacks", "--json"], "native", ["a", "b"]),
+        (["--ssh", "stacks"], "theme", ["stacks"]),
+        (["--read-only", "--ssh=a", "stacks"], "native", ["a"]),
+        (["--job", "diagnose", "--ssh", "a", "capture"], "redact", ["a"]),
+    ],
+)
+def test_options_may_stand_before_the_command(words: list[str], own: str, hosts: list[str]) -> None:
+    options = parse(words)
+    assert options.ssh == hosts
+    assert hasattr(options, own)
+
+
+FILE_VERBS = (["diagnose"], ["export", "-f", "json"], ["statistics"], ["stream"], ["metrics"])
+
+
+@pytest.mark.parametrize("verb", FILE_VERBS, ids=lambda verb: verb[0])
+@pytest.mark.parametrize(
+    ("rest", "says"),
+    [
+        (["FILE", "--connect", "h"], "leave out --connect"),
+        (["--ssh", "h", "--", "FILE"], "leave out --ssh"),
+        (["FILE", "--user", "ann"], "leave out --user"),
+        (["--connect", "h", "FILE"], "is a file, and --connect takes it for a host"),
+        (["--ssh", "FILE"], "is a file, and --ssh takes it for a host"),
+    ],
+)
+def test_files_and_hosts_together_are_refused(
+    verb: list[str], rest: list[str], says: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "hang.cap"
+    file.touch()
+    words = [str(file) if word == "FILE" else word for word in rest]
+    with pytest.raises(UsageError, match=says):
+        parse([*verb, *words])
+    assert parse([*verb, str(file)]).paths == [str(file)]
+
+
+def test_a_folder_may_be_called_like_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "node0").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert parse(["--ssh", "node0"]).ssh == ["node0"]
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(words) == 0
+    return capsys.readouterr().out
+
+
+def test_help_fits_a_terminal_and_describes_each_option_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    top = said(capsys, "--help")
+    _, verbs = parser()
+    wide = [line for line in top.splitlines() if len(line) > 80]
+    listed = [line.split()[0] for line in top.splitlines() if re.match(r"  [a-z]", line)]
+    assert [name for name in listed if name in verbs.choices] == list(verbs.choices)
+    for name in verbs.choices:
+        own = said(capsys, name, "--help")
+        wide += [line for line in own.splitlines() if len(line) > 80]
+        assert said(capsys, "help", name) == own
+        if "--ssh" in own.split():
+            assert "which hosts and which job (`frtop --help` explains):" in own
+            assert "hosts to reach by ssh" not in own
+    assert not wide
+    assert top.count("hosts to reach by ssh") == 1
+    assert said(capsys, "help") == said(capsys, "-h") == top
+
+
+def test_the_version_has_a_short_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "-V") == said(capsys, "--version")
+
+
 def test_a_file_in_place_of_a_command_can_be_opened(tmp_path: Path) -> None:
     file = tmp_path / "a job.cap"
     file.touch()
@@ -73,7 +162,7 @@ def test_a_file_in_place_of_a_command_can_be_opened(tmp_path: Path) -> None:
     assert f"`frtop open '{file}'` shows what was recorded" in str(error.value)
 
 
-@pytest.mark.parametrize("command", [[], ["screen"], ["diagnose"], ["capture"]])
+@pytest.mark.parametrize("command", [[], ["live"], ["diagnose"], ["capture"]])
 def test_a_job_can_be_named_by_a_pid(command: list[str]) -> None:
     assert parse([*command, "--pid", "4711"]).pid == 4711
     assert parse(command).pid is None

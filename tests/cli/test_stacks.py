@@ -82,7 +82,7 @@ def test_all_ranks_are_merged_into_one_tree(
 def test_named_ranks_show_all_their_threads(
     source: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("--rank", "37", "3") == 0
+    assert run("--rank", "37,3") == 0
     said = capsys.readouterr().out
     assert "rank 3  node0  pid 90043  blocked  stacks" in said
     assert "rank 37  node4  pid 90077  late" in said
@@ -106,7 +106,7 @@ def test_json_lists_threads_and_frames(
 def test_native_stacks_are_taken_one_rank_after_the_other(
     source: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("--native", "--yes", "--rank", "37", "3") == 0
+    assert run("--native", "--yes", "--rank", "37,3") == 0
     output, errors = capsys.readouterr()
     assert source.taken_native == [3, 37]
     assert "in which rank 3 (pid 90043 on node0) stands still" in errors

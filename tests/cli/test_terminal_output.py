@@ -32,7 +32,7 @@ VERBS = (
     ("config", "--json"),
 )  # fmt: skip
 EXPORTS = tuple(
-    ("export", FILE, "-o", "-", "--as", one) for one in FORMATS if not FORMATS[one].is_folder
+    ("export", FILE, "-o", "-", "--format", one) for one in FORMATS if not FORMATS[one].is_folder
 )
 
 

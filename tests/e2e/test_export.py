@@ -52,7 +52,7 @@ def captured(path: Path) -> None:
 
 def exported(folder: Path) -> None:
     dumps = folder / "dumps"
-    done = frtop("export", "--as", "flightrecorder", "-o", str(dumps))
+    done = frtop("export", "--format", "flightrecorder", "-o", str(dumps))
     assert done.returncode == 0, done.stdout + done.stderr
     analyzer = "torch.distributed.flight_recorder.fr_trace"
     said = subprocess.run(
@@ -60,16 +60,16 @@ def exported(folder: Path) -> None:
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert "missing ranks: {1}" in said.stdout + said.stderr
-    trace = json.loads(frtop("export", "--as", "chrome", "-o", "-").stdout)
+    trace = json.loads(frtop("export", "--format", "chrome", "-o", "-").stdout)
     names = [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"]
     assert any(name.startswith("NOT ENTERED: rank 1 (") for name in names)
     assert any(name.startswith("PENDING all_reduce #") for name in names)
     assert trace["otherData"]["clock_error_at_most_ns"] is not None
-    report = frtop("export", "--as", "markdown", "-o", "-").stdout
+    report = frtop("export", "--format", "markdown", "-o", "-").stdout
     assert "has not entered all_reduce" in report
     for form in ("json", "markdown", "csv"):
-        told = frtop("export", "--as", form, "-o", "-").stdout
-        redacted = frtop("export", "--as", form, "--redact", "-o", "-").stdout
+        told = frtop("export", "--format", form, "-o", "-").stdout
+        redacted = frtop("export", "--format", form, "--redact", "-o", "-").stdout
         assert folder.name not in redacted
         assert socket.gethostname() in told
         assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", redacted)

@@ -32,7 +32,7 @@ def test_faults_in_numbers_are_named(
     monkeypatch.setenv("FRTOP_MODULES", "1")
     job = torchrun("odd_numbers.py", str(tmp_path), ranks=3)
     wait_for_ranks(home, 3)
-    noted = frtop("record", "--note", "before the faults")
+    noted = frtop("recorder", "--note", "before the faults")
     assert noted.returncode == 0, noted.stdout + noted.stderr
     assert "noted on ranks 0-2: before the faults" in noted.stdout
 
@@ -45,9 +45,9 @@ def test_faults_in_numbers_are_named(
     assert "default_pg    all_reduce input, float32, ranks 0-2: " in healthy.stdout
     assert "optimizer 0   gradients, float32, ranks 0-2: " in healthy.stdout
 
-    switched = frtop("record", "--sites", "off")
+    switched = frtop("recorder", "--sites", "off")
     assert "call sites  off: ops name no line" in switched.stdout, switched.stderr
-    assert "call sites  on: up to 0.9 us an op" in frtop("record", "--sites", "on").stdout
+    assert "call sites  on: up to 0.9 us an op" in frtop("recorder", "--sites", "on").stdout
 
     before = sampled()
     watch = start("numbers", "--ops", "100000", "--first", "--yes")
@@ -127,7 +127,7 @@ def sampling() -> subprocess.Popen[str]:
 
 def states(field: str) -> list[Any]:
     """A field of what each rank says of its watch."""
-    found = json.loads(frtop("record", "--json").stdout)
+    found = json.loads(frtop("recorder", "--json").stdout)
     return [found[rank]["recorded"]["settings"]["numbers"][field] for rank in sorted(found)]
 
 

@@ -51,7 +51,7 @@ def test_every_frame_can_be_written_in_every_format(name: str) -> None:
 def test_recorded_captures_and_boxes_are_exported(name: str, tmp_path: Path) -> None:
     for number, source in enumerate([SLEEPING, MISMATCH, BOXES[0]]):
         path = tmp_path / f"{number}{FORMATS[name].suffix}"
-        status = main(["export", str(source), "--as", name, "-o", str(path)])
+        status = main(["export", str(source), "--format", name, "-o", str(path)])
         assert path.exists() == (status == 0)
         assert status == 0 or name in ("speedscope", "collapsed", "pyspy")  # no stacks there
     assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")]
@@ -123,7 +123,7 @@ def test_an_existing_file_is_replaced_only_when_asked_for(
 ) -> None:
     path = tmp_path / "x.md"
     path.write_text("mine")
-    words = ["export", str(SLEEPING), "--as", "markdown", "-o", str(path)]
+    words = ["export", str(SLEEPING), "--format", "markdown", "-o", str(path)]
     assert main(words) == 2
     refused = capsys.readouterr().err
     assert "already exists" in refused
@@ -142,7 +142,7 @@ def test_a_full_disk_leaves_the_previous_file(
     path = tmp_path / "x.html"
     path.write_text("before")
     monkeypatch.setattr(os, "fsync", fsync)
-    assert main(["export", str(SLEEPING), "--as", "html", "-o", str(path), "--force"]) == 1
+    assert main(["export", str(SLEEPING), "--format", "html", "-o", str(path), "--force"]) == 1
     said = capsys.readouterr().err
     assert "was not written" in said
     assert "make room there" in said
@@ -178,17 +178,17 @@ def test_the_screen_of_a_file_exports_it(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    shell = f"{sys.executable} -m frtop_tui export {SLEEPING} --as csv -o - | head -1"
+    shell = f"{sys.executable} -m frtop_tui export {SLEEPING} --format csv -o - | head -1"
     done = subprocess.run(["sh", "-c", shell], capture_output=True, timeout=60, check=False)
     assert done.stdout.startswith(b"rank,host")
     assert done.stderr == b""
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (["--as", "pdf"], "invalid choice"),
-    ([str(SLEEPING), "--as", "html", "-o", "/nowhere/x.html"], "there is no folder"),
-    ([str(SLEEPING), "--as", "html", "--connect", "node0"], "either files or hosts"),
-    (["/nowhere", "--as", "html"], "/nowhere"),
+    (["--format", "pdf"], "invalid choice"),
+    ([str(SLEEPING), "--format", "html", "-o", "/nowhere/x.html"], "there is no folder"),
+    ([str(SLEEPING), "--format", "html", "--connect", "node0"], "either files or hosts"),
+    (["/nowhere", "--format", "html"], "/nowhere"),
 ])  # fmt: skip
 def test_what_cannot_be_exported_is_said(
     words: list[str], says: str, capsys: pytest.CaptureFixture[str]

@@ -82,5 +82,5 @@ def test_without_stacks_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     bare = {rank: replace(view, snapshot=None) for rank, view in frame.ranks.items()}
     with pytest.raises(NotWritten, match="there are no stacks"):
         speedscope(replace(frame, ranks=bare))
-    assert main(["export", str(BOXES[0]), "--as", "pyspy", "-o", "-"]) == 2
+    assert main(["export", str(BOXES[0]), "--format", "pyspy", "-o", "-"]) == 2
     assert "name it: -o FOLDER" in capsys.readouterr().err

@@ -278,7 +278,7 @@ def test_who_drips_bytes_is_cut_off(port: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("words", [["metrics", "--listen", "9400"], ["metrics", "--listen", ":94"],
-                                   ["stream", "--only", "op"], ["stream", "--ranks", "x"]
+                                   ["stream", "--only", "op"], ["stream", "--rank", "x"]
                                    ])  # fmt: skip
 def test_wrong_options_say_what_is_right(words: list[str]) -> None:
     with pytest.raises(UsageError):

@@ -75,7 +75,9 @@ async def test_it_waits_for_the_ranks_and_then_says_how_modules_are_recorded() -
             await app.sees(f"waiting for the ranks' answers ({words})")
             assert "no op" not in app.text()
         await app.give(frame)
-        await app.sees("modules are not recorded: `M` on `:record`, or `frtop record --modules on`")
+        await app.sees(
+            "modules are not recorded: `M` on `:record`, or `frtop recorder --modules on`"
+        )
 
 
 async def test_of_a_file_it_shows_the_files_window() -> None:
@@ -83,7 +85,7 @@ async def test_of_a_file_it_shows_the_files_window() -> None:
     async with driven(frame) as app:
         await open_modules(app)
         await app.sees("collectives by module · sum of 62 ranks, 2 missing · last 60 s")
-        await app.press("W")
+        await app.press("w")
         await app.sees("The window is the one in the file.")
 
 
@@ -91,5 +93,5 @@ async def test_it_says_whose_window_it_still_shows() -> None:
     async with driven(with_modules(), size=(120, 24)) as app:
         await open_modules(app)
         await app.sees("window as far as rings reach, asked for: still last 60 s")
-        await app.press("W")
+        await app.press("w")
         await app.sees("sum of 62 ranks, 2 missing · last 60 s")

@@ -33,7 +33,7 @@ def test_whoever_stands_still_is_named_before_the_question(
     monkeypatch.setattr("frtop_tui.cli.live.connect", lambda _: source)
     monkeypatch.setattr("frtop_tui.features.profile.command.can_ask", lambda: True)
     monkeypatch.setattr("frtop_tui.features.profile.command.agrees", refuses)
-    assert main(["profile", "--ranks", str(rank)]) == 1
+    assert main(["profile", "--rank", str(rank)]) == 1
     (before,) = asked
     assert "the rank stands still while torch writes" in before
     assert said in before

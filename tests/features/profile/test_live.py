@@ -25,7 +25,7 @@ def test_a_profile_of_four_ranks_opens_in_perfetto(
     job = torchrun("trains.py", str(tmp_path), ranks=4)
     wait_for_ranks(home, 4, "sock")
     wait_for(lambda: "HEALTHY" in frtop("diagnose").stdout, "ranks in a group")
-    order = ("--ranks", "0-3", "--steps", "3", "--shapes", "--execution-trace", "--memory", "-o")
+    order = ("--rank", "0-3", "--steps", "3", "--shapes", "--execution-trace", "--memory", "-o")
     said = frtop("profile", *order, str(file))
     assert (said.returncode, "--yes" in said.stderr) == (2, True)  # nobody was asked
     said = frtop("profile", "--yes", *order, str(file))

@@ -19,7 +19,7 @@ from waiting import wait_for
 
 pytestmark = [pytest.mark.job, pytest.mark.long]
 START = "trains.py"
-MINUTE = ("--ranks", "0,2", "--seconds", "60")
+MINUTE = ("--rank", "0,2", "--seconds", "60")
 Start = Callable[..., "list[subprocess.Popen[bytes]]"]
 
 
@@ -92,7 +92,7 @@ def test_an_interrupt_writes_what_is_complete_and_a_second_one_nothing(
     ranks[1].send_signal(signal.SIGSTOP)
     file = out / "two.json.gz"
     said = Terminal()
-    order = ("--ranks", "0-2", "--steps", "2", "--memory", "-o", str(file))
+    order = ("--rank", "0-2", "--steps", "2", "--memory", "-o", str(file))
     with operator(
         lambda: "2 done" in said.text(), "two ranks are fetched", *order, errors=said.theirs
     ) as one:

@@ -118,9 +118,7 @@ def test_mistakes_name_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert main(["statistics", path, *options]) != 0
         assert told in capsys.readouterr().err
     assert main(["statistics", "--group", "tp", path]) != 0
-    assert "is a file, but follows --group" in capsys.readouterr().err
-    assert main(["statistics", "--rank", "1", path]) != 0
-    assert "files come before --rank" in capsys.readouterr().err
+    assert "no group is called 'tp'" in capsys.readouterr().err
 
 
 def test_a_folder_with_the_name_of_a_group_is_no_file_of_ranks(

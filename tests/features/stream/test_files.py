@@ -20,7 +20,7 @@ def test_events_of_a_capture_are_read_with_msgpack_alone(
 ) -> None:
     frame = hung()
     capture.write(tmp_path / "x.cap", frame, {3: rows(2)}, ())
-    words = ["stream", "--as", "msgpack", "--only", "ops,states,verdicts", "--ranks", "3,37"]
+    words = ["stream", "--format", "msgpack", "--only", "ops,states,verdicts", "--rank", "3,37"]
     assert main([*words, str(tmp_path / "x.cap")]) == 0
     first, *lines = run_example(
         "events", stdin=capfdbinary.readouterr().out, page="features/stream.md"

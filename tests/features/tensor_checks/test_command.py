@@ -98,9 +98,9 @@ def test_a_note_has_a_text_and_an_end(note: str, says: str) -> None:
     assert MOST_NOTE == control.MAX_NOTE  # a rank would cut a longer one
     assert note_problem("x" * MOST_NOTE) == ""
     with pytest.raises(UsageError, match=says):
-        parse(["record", "--note", note])
-    assert parse(["record", "--phases", "on"]).note is None
-    assert parse(["record", "--note", " loss jumped "]).note == "loss jumped"
+        parse(["recorder", "--note", note])
+    assert parse(["recorder", "--phases", "on"]).note is None
+    assert parse(["recorder", "--note", " loss jumped "]).note == "loss jumped"
 
 
 def test_nobody_is_asked_to_agree_where_nobody_can_sample(

@@ -58,7 +58,7 @@ def live(monkeypatch: pytest.MonkeyPatch) -> Callable[[Source], None]:
 
 def options(**fields: object) -> argparse.Namespace:
     known: dict[str, object] = {
-        "save": None, "rank": 0, "op": 0, "json": False, "redact": False, "members": False,
+        "output": None, "rank": 0, "op": 0, "json": False, "redact": False, "members": False,
     }  # fmt: skip
     return argparse.Namespace(**{**known, **fields})
 
@@ -139,7 +139,7 @@ def test_saving_prints_the_size_first(
     source = Answering(hung())
     live(source)
     path = tmp_path / "grad.safetensors"
-    assert tensors_command.run(options(save=str(path))) == 0
+    assert tensors_command.run(options(output=str(path))) == 0
     said = capsys.readouterr().err.splitlines()
     assert said[0] == f"writing 16,384 bytes to {path}"
     assert source.orders["tensors"] == [SaveOrder(0, 30_000, path)]
@@ -149,7 +149,7 @@ def test_saving_needs_one_op(live: Callable[[Source], None], tmp_path: Path) -> 
     ops = (wire.OpTensors(30_000, (GRADIENT,)), wire.OpTensors(30_001, (GRADIENT,)))
     live(Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5, ops)))
     with pytest.raises(UsageError, match=r"--op: op 30000 \(#8812 all_reduce\), op 30001"):
-        tensors_command.run(options(save=str(tmp_path / "x")))
+        tensors_command.run(options(output=str(tmp_path / "x")))
 
 
 @pytest.mark.parametrize(("verdict", "waits_in", "chosen", "why"), [

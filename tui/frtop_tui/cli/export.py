@@ -26,7 +26,7 @@ STDOUT: Final = "-"
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 when everything is written, whatever the state of the job."""
-    name = options.form
+    name = options.format
     path = _path(options, name)
     if options.paths:
         return _export_recorded(options, name, path)

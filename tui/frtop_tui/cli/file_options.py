@@ -6,10 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frtop_tui.cli.host_options import add_connection
 from frtop_tui.cli.option_values import seconds
 from frtop_tui.cli.verbs.parts import Parser, Verbs, command
-from frtop_tui.errors import UsageError
 
 if TYPE_CHECKING:
     from frtop_tui.diagnosis.model import Frame
@@ -26,17 +24,12 @@ def open_files(options: argparse.Namespace, *, explain: bool = False) -> Frame:
     """The job in the named files; `explain`: with the way to its verdict.
 
     Raises:
-        UsageError: hosts are named as well.
+        UsageError: the pattern of `--ranks-from` is invalid.
         Unreadable: no file can be read, or none holds that job.
     """
     from frtop_tui.files.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow
     from frtop_tui.files.loader import open_paths  # noqa: PLC0415
 
-    if getattr(options, "connect", ["local"]) != ["local"]:
-        raise UsageError(
-            "name either files or hosts, not both",
-            "leave out --connect and --ssh to read files, or the files for a live job",
-        )
     paths = [Path(path) for path in options.paths]
     return open_paths(paths, options.job, pattern_of(options.ranks_from), explain=explain)
 
@@ -51,7 +44,6 @@ def add_consumer(
 ) -> argparse.ArgumentParser:
     """A verb for a live job or files; the feature's `command.run` runs it."""
     verb = verbs.add_parser(name, help=summary, description=description, epilog=epilog)
-    add_connection(verb)
     add_files(verb, "*", "captures, black boxes, dumps or stacks instead of a live job")
     verb.set_defaults(run=command(f"features.{name}.command"))
     return verb

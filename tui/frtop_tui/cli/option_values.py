@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 from frtop_probe.ring.rank_ranges import unfold
-
-
-def rank(text: str) -> int:
-    """A global rank."""
-    if not text.isdecimal():
-        hint = "; files come before --rank" if Path(text).exists() else ""
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rank: ranks are 0, 1, 2 ...{hint}")
-    return int(text)
 
 
 def number(text: str) -> int:
@@ -56,3 +47,11 @@ def rank_list(text: str) -> frozenset[int]:
     if not ranks or min(ranks) < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of ranks: 0-3,8")
     return ranks
+
+
+def one_rank(text: str) -> int:
+    """The one rank of such a list."""
+    first, *more = sorted(rank_list(text))
+    if more:
+        raise argparse.ArgumentTypeError(f"{text!r} is several ranks, and this takes one")
+    return first

@@ -15,7 +15,7 @@ from frtop_tui.text.document import aligned
 from frtop_tui.text.statistics_table import NO_CALLS, NO_STATISTICS, head_lines
 from frtop_tui.text.statistics_words import ranks_words, waiting_words, window_words
 
-NOT_RECORDED: Final = "modules are not recorded: `M` on `:record`, or `frtop record --modules on`"
+NOT_RECORDED: Final = "modules are not recorded: `M` on `:record`, or `frtop recorder --modules on`"
 TITLE: Final = "collectives by module"
 LEVELS: Final = (
     f"{TITLE}: level 0 of CommDebugMode. A profile has levels 1 to 3, and times:"

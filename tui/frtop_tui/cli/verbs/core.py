@@ -6,14 +6,14 @@ import argparse
 from typing import Final
 
 from frtop_tui.cli.file_options import add_files, add_wait
-from frtop_tui.cli.host_options import add_connection, add_hosts, add_theme
-from frtop_tui.cli.option_values import rank
+from frtop_tui.cli.host_options import add_connection, add_theme
+from frtop_tui.cli.option_values import rank_list
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 from frtop_tui.demo.faults import FAULTS, SLOW
 from frtop_tui.files.formats.registry import FORMATS
 from frtop_tui.registry import contributions
 
-SCREEN: Final = "screen"
+LIVE: Final = "live"
 STATUSES: Final = """exit status of diagnose:
   0  healthy, and all ranks reported
   3  hung, dead, or a collective mismatch
@@ -25,21 +25,25 @@ STATUSES: Final = """exit status of diagnose:
 """
 
 
-def _screen(verbs: Verbs[Parser]) -> None:
-    screen = verbs.add_parser(SCREEN, help="the live screen (the default command)")
-    add_connection(screen)
-    add_theme(screen)
-    screen.set_defaults(run=command("cli.screen"))
+def _live(verbs: Verbs[Parser]) -> None:
+    live = verbs.add_parser(
+        LIVE,
+        prog="frtop",
+        help="the live screen: what `frtop` without a command shows",
+        description="Shows a running job on a screen. `frtop live` is the same as `frtop`.",
+    )
+    add_theme(live)
+    add_connection(live)
+    live.set_defaults(run=command("cli.screen"))
 
 
 def _diagnose(verbs: Verbs[Parser]) -> None:
     diagnose = verbs.add_parser(
         "diagnose",
-        help="print the verdict",
+        help="print the verdict: who is stuck, where, and why",
+        description="Prints the verdict on a running job, or on what files hold.",
         epilog=STATUSES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_connection(diagnose)
     add_files(
         diagnose,
         "*",
@@ -53,13 +57,14 @@ def _diagnose(verbs: Verbs[Parser]) -> None:
         " which ranks are left out, and why it is confirmed or not",
     )
     add_wait(diagnose, "a verdict")
+    add_connection(diagnose)
     diagnose.set_defaults(run=command("cli.diagnose"))
 
 
 def _open(verbs: Verbs[Parser]) -> None:
     opened = verbs.add_parser(
         "open",
-        help="show a recorded job: a capture, or a folder of black boxes or dumps",
+        help="show captures, black boxes, dumps or stacks",
         description="Shows a recorded job on the same screens, without network and torch.",
     )
     add_files(
@@ -82,47 +87,46 @@ def _jobs(verbs: Verbs[Parser]) -> None:
         description="Lists the jobs on the hosts, what to type for each, and what keeps frtop from"
         " seeing all of it. Exit status 0 with jobs, 1 without.",
     )
-    add_hosts(jobs)
     jobs.add_argument("--json", action="store_true", help="print a JSON document")
     add_wait(jobs, "the hosts")
+    add_connection(jobs, without=("--job", "--pid", "--read-only"))
     jobs.set_defaults(run=command("cli.jobs"), job=None, read_only=True)
 
 
 def _capture(verbs: Verbs[Parser]) -> None:
     capture = verbs.add_parser(
         "capture",
-        help="write everything known about a job to one file, for `frtop open`",
+        help="write all that is known of a job to one file",
         description="Collects everything known, waits up to 10 s for a verdict, and writes a file. "
         "After one ^C it writes what has arrived. The exit status is 0 if the file is written, "
         "whatever the state of the job; `frtop diagnose FILE` reports that.",
     )
-    add_connection(capture)
     capture.add_argument("-o", "--output", metavar="FILE",
                          help="the file to write or replace (default: a new frtop-JOB-TIME.cap "
                          "in the current folder)")  # fmt: skip
     _add_redact(capture)
+    add_connection(capture)
     capture.set_defaults(run=command("cli.capture"))
 
 
 def _export(verbs: Verbs[Parser]) -> None:
     export = verbs.add_parser(
         "export",
-        help="write a report, a trace, stacks or a table for people and other programs",
+        help="write a report, a trace, stacks or a table",
         description="Writes what is known of a live job, or what captures, black boxes, dumps and"
         " stacks hold, in a format for people or other programs. The exit status is 0 if it is"
         " written, whatever the state of the job.",
         epilog="formats:\n" + "".join(f"  {n:15} {one.summary}\n" for n, one in FORMATS.items()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_connection(export)
     add_files(export, "*", "export these files instead of a live job")
-    export.add_argument("--as", dest="form", choices=FORMATS, required=True, metavar="FORMAT",
+    export.add_argument("-f", "--format", choices=FORMATS, required=True, metavar="FORMAT",
                         help=f"one of {', '.join(FORMATS)}")  # fmt: skip
     export.add_argument("-o", "--output", metavar="PATH",
                         help="the file or folder to write; - is standard output (default: a new "
                         "frtop-JOB-TIME in the current folder)")  # fmt: skip
     export.add_argument("--force", action="store_true", help="replace an existing file")
     _add_redact(export)
+    add_connection(export)
     export.set_defaults(run=command("cli.export"))
 
 
@@ -136,27 +140,27 @@ def _add_redact(verb: argparse.ArgumentParser) -> None:
 def _stacks(verbs: Verbs[Parser]) -> None:
     stacks = verbs.add_parser(
         "stacks",
-        help="print the stacks of ranks, with --native also frames of C and C++",
+        help="print the stacks of ranks; with --native also in C++",
         description="Prints the Python stacks of all ranks as one tree, or all threads of named "
         "ranks; no rank stops. With --native the named ranks stand still one after the other, each "
         "for about 0.7 s and at most 5 s.",
     )
-    add_connection(stacks)
-    stacks.add_argument("--rank", type=rank, nargs="+", metavar="N",
-                        help="global ranks (default: all, merged)")  # fmt: skip
+    stacks.add_argument("--rank", type=rank_list, metavar="LIST",
+                        help="these ranks: 0-3,8 (default: all, merged)")  # fmt: skip
     stacks.add_argument("--native", action="store_true",
                         help="also C and C++ frames; the named ranks stand still meanwhile"
                         )  # fmt: skip
     stacks.add_argument("--yes", action="store_true",
                         help="accept that a rank stands still, and do not ask")  # fmt: skip
     stacks.add_argument("--json", action="store_true", help="print a JSON document")
+    add_connection(stacks)
     stacks.set_defaults(run=command("cli.stacks"))
 
 
 def _run(verbs: Verbs[Parser]) -> None:
     run = verbs.add_parser(
         "run",
-        help="start a job with the recorder: frtop run -- torchrun ...",
+        help="start a job with the recorder: run -- torchrun ...",
         description="Runs the command with the recorder. The job's code does not change, and its "
         "environment does not need frtop.",
     )
@@ -183,7 +187,12 @@ def _run(verbs: Verbs[Parser]) -> None:
 
 
 def _agent(verbs: Verbs[Parser]) -> None:
-    agent = verbs.add_parser("agent", help="run this host's agent in the foreground")
+    agent = verbs.add_parser(
+        "agent",
+        help="run this host's agent in the foreground",
+        description="Runs this host's agent, which other hosts reach with --connect, in the"
+        " foreground. Ranks with the recorder and frtop start one by themselves.",
+    )
     agent.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: all)")
     agent.add_argument("--read-only", action="store_true",
                        help="refuse all requests to the ranks, whichever key asks"
@@ -195,10 +204,10 @@ def _demo(verbs: Verbs[Parser]) -> None:
     demo = verbs.add_parser(
         "demo",
         help="start a real job that hangs, and show it",
+        description="Starts a small real job, breaks it, and shows it.",
         epilog="faults:\n"
         + "".join(f"  {f.name:10} {f.summary}\n" for f in FAULTS.values())
         + "".join(f"  {name:10} with --ranks: {summary}\n" for name, summary in SLOW.items()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     demo.add_argument("--ranks", type=int, metavar="N",
                       help="N scripted ranks instead, up to 16,384: real messages of real agents, "
@@ -217,7 +226,7 @@ def _demo(verbs: Verbs[Parser]) -> None:
 def _key(verbs: Verbs[Parser]) -> None:
     key = verbs.add_parser(
         "key",
-        help="show and change who may look at this user's jobs",
+        help="show and change who may look at your jobs",
         description="Without an action, shows our public key and the keys that we admit and trust.",
     )
     key.set_defaults(run=command("cli.key"), act="show")
@@ -244,21 +253,21 @@ def _key(verbs: Verbs[Parser]) -> None:
 def _config(verbs: Verbs[Parser]) -> None:
     config = verbs.add_parser(
         "config",
-        help="show the settings in use, and the source of each",
+        help="show the settings in use, and where each comes from",
         description="Prints every setting with its value and its source: the command line, the"
         " environment, the configuration file, or frtop's default. Options that follow count as"
         " they would for the screen. docs/configuration.md describes the file.",
     )
-    add_connection(config, pid=False)
     add_theme(config)
     config.add_argument("--json", action="store_true", help="print a JSON document")
+    add_connection(config, without=("--pid",))
     config.set_defaults(run=command("cli.settings"))
 
 
 def _build_native(verbs: Verbs[Parser]) -> None:
     build = verbs.add_parser(
         "build-native",
-        help="compile the recorder's native kernels, so that an op costs about 1 µs",
+        help="compile the recorder: an op then costs about 1 µs",
         description="Compiles the recorder's kernels for a job's torch and Python, once for each"
         " pair; ranks find them in ~/.cache/frtop/native. Needs a C++ compiler. Without them the"
         " kernels are Python and cost 10 to 65 µs an op. FRTOP_NATIVE=0 switches them off.",
@@ -270,17 +279,17 @@ def _build_native(verbs: Verbs[Parser]) -> None:
 
 
 VERBS: Final = (
-    Verb(10, _screen),
+    Verb(10, _live),
     Verb(11, _diagnose),
-    Verb(12, _open),
-    Verb(13, _jobs),
-    Verb(14, _capture),
-    Verb(15, _export),
-    Verb(33, _stacks),
-    Verb(41, _key),
-    Verb(42, _config),
-    Verb(43, _build_native),
-    Verb(50, _run),
-    Verb(51, _agent),
-    Verb(52, _demo),
+    Verb(12, _jobs),
+    Verb(13, _stacks),
+    Verb(15, _open),
+    Verb(20, _run),
+    Verb(22, _capture),
+    Verb(23, _export),
+    Verb(52, _agent),
+    Verb(61, _key),
+    Verb(62, _config),
+    Verb(63, _build_native),
+    Verb(65, _demo),
 )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from frtop_tui.errors import UsageError
 
@@ -14,20 +17,53 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 
+class Help(argparse.HelpFormatter):
+    """Fills paragraphs, and keeps lines that begin with two spaces: rows of a table."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for is_kept, group in groupby(text.splitlines(), lambda row: row[:2] in ("", "  ")):
+            rows = list(group)
+            if not is_kept:
+                rows = self._split_lines(" ".join(rows), width)
+            lines += [indent + row for row in rows]
+        return "\n".join(lines)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """Unlike argparse's own method, does not break `--read-only` at its hyphen."""
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        """`HOST ...`, where argparse says it twice; `-- COMMAND ...`, where it says only dots."""
+        if action.nargs == argparse.ONE_OR_MORE:
+            return f"{action.metavar} ..."
+        if action.nargs == argparse.REMAINDER:
+            return str(action.metavar)
+        return super()._format_args(action, default_metavar)
+
+
 class Parser(argparse.ArgumentParser):
     """Raises `UsageError` with a next step, like every other error."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        # No abbreviations: `--ranks` would mean `--ranks-from`.
+        super().__init__(*args, **{"formatter_class": Help, "allow_abbrev": False, **kwargs})
         self.color = False  # of Python 3.14: nothing is printed that controls a terminal
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Names unknown options without their values, which may be secrets."""
-        options, rest = self.parse_known_args(args, namespace)
+        options, rest = super().parse_known_args(args, namespace)
         if rest:
-            unknown = [word.partition("=")[0] for word in rest if word.startswith("-")] or rest
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return options
+            unknown = [word.partition("=")[0] for word in rest if word.startswith("-")]
+            near = difflib.get_close_matches(
+                (unknown or rest)[0], self._option_string_actions, n=1, cutoff=0.75
+            )
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise UsageError(
+                f"unrecognized arguments: {' '.join(unknown or rest)}",
+                f"{meant}`{self.prog} --help` lists the options",
+            )
+        return options, rest
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"`{self.prog} --help` lists the options")
@@ -53,12 +89,19 @@ class Version(argparse.Action):
 Verbs = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 
 
-class Verb(NamedTuple):
-    """A verb, or some that are listed together.
+TITLES: Final = {
+    1: "look",
+    2: "record and keep",
+    3: "measure",
+    4: "change ranks",
+    5: "serve",
+    6: "set up",
+}
+"""The titles of `frtop --help`, by the tens of `Verb.place`."""
 
-    `place` orders `frtop --help`: 10 show a job or write it, 20 run without a person, 30 ask ranks,
-    40 are about frtop itself, 50 start something.
-    """
+
+class Verb(NamedTuple):
+    """A verb. `place` orders `frtop --help`, where verbs of the same tens are under one title."""
 
     place: int
     add: Callable[[Verbs[Parser]], None]

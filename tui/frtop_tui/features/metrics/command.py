@@ -68,7 +68,7 @@ def _collector(options: argparse.Namespace) -> JobCollector:
 
 
 def _recorded(options: argparse.Namespace, collector: JobCollector) -> int:
-    if not options.once or options.connect != ["local"]:
+    if not options.once:
         raise UsageError("metrics of files are written once", "frtop metrics --once FILE")
     collector.update(open_files(options), [], 0)
     _print(collector)

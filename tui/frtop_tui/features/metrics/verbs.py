@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 from frtop_tui.cli.file_options import add_consumer, add_wait
+from frtop_tui.cli.host_options import add_connection
 from frtop_tui.cli.option_values import rank_list
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs
 
@@ -33,6 +34,7 @@ def _metrics(verbs: Verbs[Parser]) -> None:
                       help="count the bytes of these ranks' ops, which asks the agents for each"
                       " of these ops; `none` for none (default: 0)")  # fmt: skip
     add_wait(verb)
+    add_connection(verb)
 
 
 def _ranks_or_none(text: str) -> frozenset[int]:
@@ -46,4 +48,4 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-VERBS: Final = (Verb(23, _metrics),)
+VERBS: Final = (Verb(50, _metrics),)

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.cli.files import require_writable
 from frtop_tui.cli.live import agrees, await_rank, can_ask, connected, show_progress, wait_for_ranks
 from frtop_tui.cli.output import say
@@ -37,7 +36,7 @@ RANKS_S: Final = 15.0
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 if all ranks were profiled, 1 if some were not."""
-    wanted = _ranks(options.ranks) if options.ranks else ()
+    wanted = tuple(sorted(options.rank or ()))
     path = Path(options.output) if options.output else None
     if path is not None and not options.separate:
         require_writable(path)
@@ -62,13 +61,6 @@ def run(options: argparse.Namespace) -> int:
         return _profile(source, wanted, order, path, ask=not options.yes)
 
 
-def _ranks(text: str) -> tuple[int, ...]:
-    try:
-        return unfold(text)
-    except ValueError:
-        raise UsageError(f"--ranks {text}: not a list of ranks", "such as 0-3,8") from None
-
-
 def _profile(
     source: Source,
     wanted: tuple[int, ...],
@@ -85,7 +77,7 @@ def _profile(
     show_progress("")
     if len(ranks) > MOST_RANKS:
         text = f"{len(ranks)} ranks are too many at once"
-        raise UsageError(text, f"name at most {MOST_RANKS}: --ranks 0-7")
+        raise UsageError(text, f"name at most {MOST_RANKS}: --rank 0-7")
     if refusal := frame.read_only:
         raise FrtopError(f"no rank may be profiled: {refusal}", "start it without that")
     say(f"{folded(ranks)}:", *consent_lines(order))

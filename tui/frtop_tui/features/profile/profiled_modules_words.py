@@ -29,7 +29,7 @@ LEVELS: Final = (
 )
 """What each level of CommDebugMode adds to the previous one."""
 NO_LABELS: Final = (
-    "modules were not recorded: `frtop record --modules on` before the profile, or start the job"
+    "modules were not recorded: `frtop recorder --modules on` before the profile, or start the job"
     " with `frtop run --modules`"
 )
 TIMES: Final = (

@@ -6,21 +6,21 @@ import argparse
 from typing import Final
 
 from frtop_tui.cli.host_options import add_connection
-from frtop_tui.cli.option_values import seconds_up_to
+from frtop_tui.cli.option_values import rank_list, seconds_up_to
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 
 
 def _profile(verbs: Verbs[Parser]) -> None:
     profile = verbs.add_parser(
         "profile",
-        help="run torch's profiler in running ranks, and write one trace for Perfetto",
+        help="run torch's profiler in ranks: one trace for Perfetto",
         description="Runs torch.profiler in ranks that have frtop's recorder, from their next step "
         "on, and writes one trace of all of them with frtop's own lanes. It shows the cost first. "
         "Ctrl-C ends the ranks that are not complete and writes the others; a second Ctrl-C"
         " discards all. Exit status 0 if all ranks are in the trace, 1 if some are not.",
     )
-    add_connection(profile)
-    profile.add_argument("--ranks", metavar="LIST", help="ranks, as 0-3,8 (default: all, up to 64)")
+    profile.add_argument("--rank", type=rank_list, metavar="LIST",
+                         help="these ranks: 0-3,8 (default: all, up to 64)")  # fmt: skip
     length = profile.add_mutually_exclusive_group()
     length.add_argument("--steps", type=_steps, default=5, metavar="N",
                         help="training steps, up to 100 (default: 5)")  # fmt: skip
@@ -46,6 +46,7 @@ def _profile(verbs: Verbs[Parser]) -> None:
                          help="how long ranks may take to reach a step (default: 60)"
                          )  # fmt: skip
     profile.add_argument("--yes", action="store_true", help="accept the cost without being asked")
+    add_connection(profile)
     profile.set_defaults(run=command("features.profile.command"))
 
 
@@ -56,4 +57,4 @@ def _steps(text: str) -> int:
     return int(text)
 
 
-VERBS: Final = (Verb(34, _profile),)
+VERBS: Final = (Verb(32, _profile),)

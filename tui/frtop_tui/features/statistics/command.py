@@ -64,15 +64,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _source(options: argparse.Namespace) -> Source:
     if not options.paths:
-        # Only files: a folder may have the name of a group, such as `data`.
-        if file := next((name for name in options.group or () if Path(name).is_file()), None):
-            raise UsageError(f"{file} is a file, but follows --group", "put files first")
         return connect(options)
     return RecordedSource(open_files(options))
 
 
 def _wanted(options: argparse.Namespace, frame: Frame) -> StatisticsWanted:
-    ranks = frozenset(options.rank) if options.rank else None
+    ranks: frozenset[int] | None = options.rank
     if ranks is not None and (strange := sorted(ranks - frame.ranks.keys())):
         raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
     window = options.window or (RECORDED_S if options.paths else 60.0)
@@ -80,17 +77,17 @@ def _wanted(options: argparse.Namespace, frame: Frame) -> StatisticsWanted:
     return StatisticsWanted(window, calls=True, ranks=ranks, groups=groups)
 
 
-def _groups(names: list[str], frame: Frame) -> frozenset[GroupKey]:
-    found = set()
-    for name in names:
-        called = {
-            one.key for one in frame.groups if name in (one.key.name, one.description, one.label)
-        }
-        if not called:
-            there = sorted({one.label for one in frame.groups})
-            raise UsageError(f"no group is called {name!r}", f"there is {listed(there)}")
-        found |= called
-    return frozenset(found)
+def _groups(text: str, frame: Frame) -> frozenset[GroupKey]:
+    """The groups in a list of names; a name may have a comma itself."""
+    called: dict[str, set[GroupKey]] = {}
+    for one in frame.groups:
+        for name in (one.key.name, one.description, one.label):
+            called.setdefault(name, set()).add(one.key)
+    names = [text] if text in called else text.split(",")
+    if strange := [name for name in names if name not in called]:
+        there = sorted({one.label for one in frame.groups})
+        raise UsageError(f"no group is called {strange[0]!r}", f"there is {listed(there)}")
+    return frozenset().union(*(called[name] for name in names))
 
 
 def _answered(source: Source, wait_s: float) -> Frame:

@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_tui.cli.file_options import add_files
 from frtop_tui.cli.host_options import add_connection
-from frtop_tui.cli.option_values import rank, seconds
+from frtop_tui.cli.option_values import rank_list, seconds
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 from frtop_tui.statistics.limits import Limit, limits_of
 
@@ -28,21 +28,20 @@ SORTS = ("time", "waiting", "skew", "p50", "p95", "max", "count", "bytes", "bus"
 def _statistics(verbs: Verbs[Parser]) -> None:
     verb = verbs.add_parser(
         "statistics",
-        help="show where the time goes: by line, by step, and who arrives last",
+        help="show where the time goes, and who arrives last",
         description="Counts what ranks did in the last seconds, or in captures and black boxes: ops"
         " by line, group and size, how long they took, bandwidths as nccl-tests defines them, who"
         " arrives last and by how much, and where a step goes. docs/features/statistics.md defines"
         " each figure. Exit status 0 with figures, 1 without.",
     )
-    add_connection(verb)
     add_files(verb, "*", "captures or black boxes, or one profile, instead of a live job")
     verb.add_argument("--window", type=seconds, default=0.0, metavar="SECONDS",
                       help="count the last SECONDS, as far as rings reach back (default: 60;"
                       " of files everything)")  # fmt: skip
-    verb.add_argument("--rank", type=rank, nargs="+", metavar="N",
-                      help="count only the ops of these global ranks")  # fmt: skip
-    verb.add_argument("--group", nargs="+", metavar="NAME",
-                      help="count only the ops of these groups, by name or description"
+    verb.add_argument("--rank", type=rank_list, metavar="LIST",
+                      help="count only the ops of these ranks: 0-3,8")  # fmt: skip
+    verb.add_argument("--group", metavar="LIST",
+                      help="count only the ops of these groups, by name or description: dp:0,tp:1"
                       )  # fmt: skip
     verb.add_argument("--by", choices=("line", "module", "memory"),
                       help="line: a row per line; module: a tree by the module and phase that"
@@ -54,22 +53,23 @@ def _statistics(verbs: Verbs[Parser]) -> None:
                       " parameters and ops on DTensors, 2 also ops that are not trivial, 3 all"
                       " ops; 1 to 3 need a file of `frtop profile` (default: 0; 1 for a profile)"
                       )  # fmt: skip
-    verb.add_argument("--sort", choices=SORTS, default="time",
-                      help="sort by this figure, largest first, or by line (default: time)"
+    verb.add_argument("--sort", choices=SORTS, default="time", metavar="FIGURE",
+                      help="sort by FIGURE, largest first, or by line (default: time): "
+                      + ", ".join(SORTS)
                       )  # fmt: skip
     verb.add_argument("--json", action="store_true", help="print a JSON document")
     verb.add_argument("--wait", type=seconds, default=10.0, metavar="SECONDS",
                       help="longest time to wait for the job (default 10)")  # fmt: skip
+    add_connection(verb)
     verb.set_defaults(run=command("features.statistics.command"))
 
 
 def _diff(verbs: Verbs[Parser]) -> None:
     diff = verbs.add_parser(
         "diff",
-        help="show what changed between two captures, and check for regressions",
+        help="show what changed between two captures",
         description=DIFF,
         epilog=DIFF_STATUSES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     diff.add_argument("a", metavar="BEFORE", help="a capture or black boxes")
     diff.add_argument("b", metavar="AFTER", help="the same, of a later time or another run")
@@ -90,4 +90,4 @@ def _limits(text: str) -> tuple[Limit, ...]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-VERBS: Final = (Verb(16, _statistics), Verb(17, _diff))
+VERBS: Final = (Verb(30, _statistics), Verb(31, _diff))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from frtop_tui.connect.op_follower import FollowedOps
 
 MOST_RANKS: Final = 16
-"""To stream the ops of more ranks, name them with `--ranks`."""
+"""To stream the ops of more ranks, name them with `--rank`."""
 LAST_S: Final = 1.0
 """After an interrupt, the last events must be written within this time."""
 PAUSE_S: Final = 0.05
@@ -32,7 +32,7 @@ PAUSE_S: Final = 0.05
 def run(options: argparse.Namespace) -> int:
     """Returns 0 at the end of a recorded job; streams a live job until somebody ends it."""
     timeline = Timeline()
-    events = FrameEvents(timeline, options.only, options.ranks)
+    events = FrameEvents(timeline, options.only, options.rank)
     return (_recorded if options.paths else _live)(options, timeline, events)
 
 
@@ -56,7 +56,7 @@ def _events_of_file(
     if "ops" in options.only:
         ops = OpEvents(frame, timeline)
         for rank, view in frame.ranks.items():
-            if options.ranks is None or rank in options.ranks:
+            if options.rank is None or rank in options.rank:
                 yield from ops.recorded(view)
     yield from events.of(frame)
     yield StreamEnd(at_s=timeline.unix_s(frame.now_ns), reason="recorded")
@@ -103,12 +103,12 @@ def _first(source: LiveSource, wait_s: float) -> Frame:
 
 def _follow(source: LiveSource, frame: Frame, options: argparse.Namespace) -> None:
     world = max(len(frame.ranks), frame.coverage.expected)
-    if options.ranks is None and world > MOST_RANKS:
+    if options.rank is None and world > MOST_RANKS:
         raise UsageError(
             f"ops of {world} ranks are more than a stream should carry",
-            "name those that you need: --ranks 0-3; or leave out ops: --only states,verdicts",
+            "name those that you need: --rank 0-3; or leave out ops: --only states,verdicts",
         )
-    source.follow_ops(options.ranks)
+    source.follow_ops(options.rank)
 
 
 def _pump(source: LiveSource, output: EventOutput, timeline: Timeline, events: FrameEvents) -> None:
@@ -150,10 +150,10 @@ def _head(frame: Frame, options: argparse.Namespace, timeline: Timeline) -> Stre
         source=frame.recorded.kind if frame.recorded is not None else "live",
         job=shown_job(frame),
         only=tuple(options.only),
-        ranks="" if options.ranks is None else fold(options.ranks),
+        ranks="" if options.rank is None else fold(options.rank),
     )
 
 
 def _output(options: argparse.Namespace) -> EventOutput:
     sys.stdout.flush()
-    return EventOutput(sys.stdout.fileno(), ENCODERS[options.form])
+    return EventOutput(sys.stdout.fileno(), ENCODERS[options.format])

@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 from frtop_tui.cli.file_options import add_consumer, add_wait
+from frtop_tui.cli.host_options import add_connection
 from frtop_tui.cli.option_values import rank_list
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs
 
@@ -17,7 +18,7 @@ def _stream(verbs: Verbs[Parser]) -> None:
     verb = add_consumer(
         verbs,
         "stream",
-        summary="send what happens in a job as events to another program",
+        summary="send what happens in a job to another program",
         description="Writes events to standard output, one JSON object a line, or msgpack maps: how"
         " hosts, ranks and groups change, verdicts as they come and go, and on request every op."
         " docs/features/stream.md has more. A reader that is too slow gets an event `lost` with"
@@ -25,18 +26,19 @@ def _stream(verbs: Verbs[Parser]) -> None:
         " or until the reader leaves (1).",
         epilog="With `--only ops` frtop asks the agents twice a second for the ops of each rank,"
         " which is work for the rank's host and this one, and writes two events for each op. More"
-        " than 16 ranks need --ranks.",
+        " than 16 ranks need --rank.",
     )
-    verb.add_argument("--as", dest="form", choices=("jsonl", "msgpack"), default="jsonl",
+    verb.add_argument("-f", "--format", choices=("jsonl", "msgpack"), default="jsonl",
                       help="JSON lines (the default), or one msgpack map after the other"
                       )  # fmt: skip
     verb.add_argument("--only", type=_event_kinds, metavar="KINDS",
                       default=("states", "verdicts", "progress"),
                       help="some of ops,states,verdicts,progress (default: all but ops)"
                       )  # fmt: skip
-    verb.add_argument("--ranks", type=rank_list, metavar="RANKS",
-                      help="only states and ops of these global ranks: 0-3,8")  # fmt: skip
+    verb.add_argument("--rank", type=rank_list, metavar="LIST",
+                      help="only states and ops of these ranks: 0-3,8")  # fmt: skip
     add_wait(verb)
+    add_connection(verb)
 
 
 def _event_kinds(text: str) -> tuple[str, ...]:
@@ -46,4 +48,4 @@ def _event_kinds(text: str) -> tuple[str, ...]:
     return words
 
 
-VERBS: Final = (Verb(22, _stream),)
+VERBS: Final = (Verb(51, _stream),)

@@ -1,5 +1,5 @@
 """Values in tensors, compared across ranks, and what ranks record.
 
-`frtop numbers` and `frtop record` are one feature: both send a rank the same order
+`frtop numbers` and `frtop recorder` are one feature: both send a rank the same order
 (`ChangeRecording`), through one follower, and share the screen `:record`.
 """

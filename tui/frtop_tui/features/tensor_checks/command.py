@@ -104,7 +104,7 @@ def ranks_to_ask(frame: Frame, wanted: Iterable[int]) -> tuple[int, ...]:
     Raises:
         FrtopError: one of them is unknown, or there is none.
     """
-    ranks = tuple(wanted)
+    ranks = tuple(sorted(wanted))
     if strange := sorted(set(ranks) - frame.ranks.keys()):
         raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
     if not ranks:

@@ -106,7 +106,8 @@ def _share(count: int, values: int) -> str:
 MOST_BAD: Final = 8
 MOST_PLACES: Final = 4
 NO_MODULES: Final = (
-    "`frtop record --modules on`, or `M` on the screen `:record`: then the module of an op is known"
+    "`frtop recorder --modules on`, or `M` on the screen `:record`: then the module of an op is"
+    " known"
 )
 
 

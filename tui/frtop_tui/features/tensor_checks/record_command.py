@@ -1,4 +1,4 @@
-"""`frtop record`: shows and changes what running ranks record."""
+"""`frtop recorder`: shows and changes what running ranks record."""
 
 from __future__ import annotations
 

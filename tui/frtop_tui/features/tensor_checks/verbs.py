@@ -6,25 +6,24 @@ import argparse
 from typing import Final
 
 from frtop_tui.cli.host_options import add_connection
-from frtop_tui.cli.option_values import rank
+from frtop_tui.cli.option_values import rank_list
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 
 
 def _numbers(verbs: Verbs[Parser]) -> None:
     numbers = verbs.add_parser(
         "numbers",
-        help="find the rank with the first NaN, or whose values differ, in a running job",
+        help="find the rank with the first NaN, or whose values differ",
         description="Ranks sample the inputs and results of their ops while the job runs, and frtop"
         " compares them: after an all_reduce, a broadcast or an all_gather, all members have"
         " equal bytes. It shows the cost first, and asks for a yes before it asks the ranks. Exit"
         " status 3 if something differs or has NaN, 0 if not, 1 if that is not known.",
     )
-    add_connection(numbers)
     numbers.add_argument(
-        "--group", metavar="NAME", help="only the ops of this group, on its members"
+        "--group", metavar="NAME", help="only the ops of this one group, on its members"
     )
-    numbers.add_argument("--rank", type=rank, nargs="+", metavar="N",
-                         help="only these global ranks")  # fmt: skip
+    numbers.add_argument("--rank", type=rank_list, metavar="LIST",
+                         help="only these ranks: 0-3,8")  # fmt: skip
     numbers.add_argument("--every", type=_every, default=1, metavar="K",
                          help="every Kth op of a group (default: 1)")  # fmt: skip
     numbers.add_argument("--ops", type=_count, default=100, metavar="N",
@@ -46,19 +45,19 @@ def _numbers(verbs: Verbs[Parser]) -> None:
     numbers.add_argument("--yes", action="store_true",
                          help="accept the cost, and do not ask")  # fmt: skip
     numbers.add_argument("--json", action="store_true", help="print a JSON document")
+    add_connection(numbers)
     numbers.set_defaults(run=command("features.tensor_checks.command"))
 
 
 def _record(verbs: Verbs[Parser]) -> None:
     record = verbs.add_parser(
-        "record",
-        help="change what running ranks record, or write a note into their history",
+        "recorder",
+        help="change what running ranks record, or add a note",
         description="Shows what ranks record, and changes it: phases, call sites, modules, a note"
         " with the current time, a longer ring. `frtop numbers` samples values.",
     )
-    add_connection(record)
-    record.add_argument("--rank", type=rank, nargs="+", metavar="N",
-                        help="global ranks (default: all)")  # fmt: skip
+    record.add_argument("--rank", type=rank_list, metavar="LIST",
+                        help="these ranks: 0-3,8 (default: all)")  # fmt: skip
     record.add_argument("--note", type=_note, metavar="TEXT",
                         help="a note for the timeline, the history and captures, up to 200 "
                              "characters")  # fmt: skip
@@ -74,6 +73,7 @@ def _record(verbs: Verbs[Parser]) -> None:
                         help="keep the last 65,536 ops instead of 8,192 until the rank ends:"
                              " 5.8 MB more a rank")  # fmt: skip
     record.add_argument("--json", action="store_true", help="print a JSON document")
+    add_connection(record)
     record.set_defaults(run=command("features.tensor_checks.record_command"))
 
 
@@ -108,4 +108,4 @@ def _count(text: str) -> int:
     return int(text)
 
 
-VERBS: Final = (Verb(31, _numbers), Verb(32, _record))
+VERBS: Final = (Verb(33, _numbers), Verb(40, _record))

@@ -49,7 +49,7 @@ _WORDS: Final = frozenset({"kind", "group", "role", "dtype", "shape", "checksum"
 
 
 def run(options: argparse.Namespace) -> int:
-    path = Path(options.save) if options.save else None
+    path = Path(options.output) if options.output else None
     if path is not None:
         require_writable(path)
     with connected(options) as source:
@@ -247,7 +247,7 @@ def only_one(view: JudgedRank, ops: Sequence[wire.OpTensors], why: str) -> wire.
 
 
 def _save(source: Source, view: JudgedRank, ops: Sequence[wire.OpTensors], path: Path) -> None:
-    chosen = only_one(view, ops, "--save writes the tensors of one op")
+    chosen = only_one(view, ops, "-o writes the tensors of one op")
     size = sum(tensor.size for tensor in chosen.tensors)
     print(f"writing {size:,} bytes to {path}", file=sys.stderr)
     source.do(SaveOrder(view.rank, chosen.sequence, path))

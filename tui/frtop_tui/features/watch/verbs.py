@@ -25,14 +25,13 @@ SIZES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def _watch(verbs: Verbs[Parser]) -> None:
     watch = verbs.add_parser(
         "watch",
-        help="watch all jobs unattended: capture a hang in time, and notify people",
+        help="watch all jobs: capture a hang in time, tell people",
         description="Watches all jobs on the hosts, with or without the recorder. It captures a"
         " confirmed verdict, then runs a command or sends a web hook; each event is one line of"
         " JSON. If the op's watchdog timeout is near, the capture does not wait for the"
         " confirmation. It runs until a signal ends it; a restart continues where it was."
         " docs/features/watch.md has a service for systemd, Slurm and Kubernetes.",
     )
-    add_connection(watch, pid=False)
     watch.add_argument("--exec", dest="command", metavar="CMD",
                        help="run CMD for each confirmed verdict, with the verdict as JSON on its"
                        " input; without a shell")  # fmt: skip
@@ -72,13 +71,14 @@ def _watch(verbs: Verbs[Parser]) -> None:
     watch.add_argument("--below", type=pid_of, metavar="PID",
                        help="only jobs that this process started, until it ends"
                        )  # fmt: skip
+    add_connection(watch, without=("--pid",))
     watch.set_defaults(run=command("features.watch.command"))
 
 
 def _history(verbs: Verbs[Parser]) -> None:
     history = verbs.add_parser(
         "history",
-        help="list hosts that were culprits again and again, and what to drain",
+        help="list hosts that were culprits again and again",
         description="Lists the hosts that confirmed verdicts of `frtop watch` blamed: how often,"
         " for what, in which jobs.",
     )
@@ -147,5 +147,5 @@ def _start_beside(options: argparse.Namespace) -> str:
     return start_watch(options.watch_options)
 
 
-VERBS: Final = (Verb(20, _watch), Verb(21, _history))
+VERBS: Final = (Verb(21, _watch), Verb(24, _history))
 BESIDE_RUN: Final = BesideRun(_add_beside, _start_beside)

@@ -41,7 +41,7 @@ def frame_schema() -> dict[str, Any]:
     schema = msgspec.json.schema(_twin(FrameExport))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "One judged frame of frtop (frtop export --as json)",
+        "title": "One judged frame of frtop (frtop export --format json)",
         **schema,
     }
 
