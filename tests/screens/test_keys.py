@@ -19,7 +19,7 @@ from frtop_tui.screens.stacks import STILL_NS, StacksScreen
 from frtop_tui.widgets.rank_grid import RankGrid
 
 from . import scenes
-from .driving import driven
+from .driving import Driven, driven
 
 
 async def test_the_verdict_shows_culprit_cause_and_next_step_at_every_size() -> None:
@@ -285,6 +285,42 @@ async def test_a_scrolled_queue_pauses_until_f() -> None:
         await app.press("F")
         await app.wait_for(lambda: "paused, F" not in app.text())
         await app.sees("#8811")
+
+
+async def click(app: Driven, words: str, times: int = 1, at: int = 0) -> None:
+    """Clicks on the last place with these words, `at` cells after their first letter."""
+    rows = app.text().splitlines()
+    y = max(n for n, row in enumerate(rows) if words in row)
+    await app.pilot.click(offset=(rows[y].index(words) + at, y), times=times)
+    await app.press()
+
+
+async def test_a_click_moves_the_cursor_a_double_click_opens_and_keys_can_be_clicked() -> None:
+    async with driven(scenes.hung(), size=(100, 40)) as app:
+        grid = app.app.screen.query_one(RankGrid)
+        y, x = grid.grid_layout.positions[12]
+        offset = (x + grid.gutter.left, y + grid.gutter.top)
+        await app.pilot.click(grid, offset=offset)
+        assert grid.chosen == 12
+        assert isinstance(app.screen, Overview)
+        await app.pilot.click(grid, offset=offset, times=2)
+        await app.press()
+        await app.sees("job > rank 12")
+        await click(app, "esc back")
+        assert isinstance(app.screen, Overview)
+        await click(app, "2 ranks")
+        assert isinstance(app.screen, RanksScreen)
+        await click(app, "node3")
+        chosen = app.screen.table.chosen
+        assert chosen is not None
+        assert chosen.host == "node3"
+        await click(app, "state v")  # a title chooses nothing
+        assert app.screen.table.chosen == chosen
+        await click(app, "node3", times=2)
+        await app.sees(f"job > ranks > rank {chosen.rank}")
+        await click(app, "esc back", at=6)
+        await click(app, "Q quit")
+        assert app.app._exit
 
 
 async def test_the_cursor_stays_on_its_rank_when_rows_move() -> None:

@@ -60,9 +60,12 @@ class KeyLine(LineView, can_focus=False):
         self._why_unavailable: Callable[[str], str] = lambda _: ""
         self.unavailable: frozenset[str] = frozenset()
         """Actions that can do nothing now; their keys are in brackets."""
+        self._ends: list[tuple[int, str]] = []
+        """The column behind each key that is shown."""
 
     def content(self, width: int) -> Sequence[Line]:
         spans: list[Span] = [(" ", "")]
+        self._ends = []
         for key, words, action in self.keys:
             added: Line = ((key_name(key), "key"), (f" {words}  ", "dim"))
             if action in self.unavailable:
@@ -71,7 +74,15 @@ class KeyLine(LineView, can_focus=False):
             if width_of((*spans, *added)) > width + 2:
                 break
             spans.extend(added)
+            self._ends.append((width_of(tuple(spans)), key))
         return (tuple(spans),)
+
+    def point(self, x: int, y: int) -> bool:  # noqa: ARG002 - it has one line
+        """Presses the key that was clicked."""
+        key = next((key for end, key in self._ends if x < end), None)
+        if key is not None:
+            self.app.simulate_key(key)
+        return False
 
     def update_availability(self, why_unavailable: Callable[[str], str]) -> None:
         """Marks the actions that have a reason as unavailable."""

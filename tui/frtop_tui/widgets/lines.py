@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.geometry import Region, Size
@@ -43,6 +44,8 @@ class LazyLines(Sequence[Line]):
 
 class LineView(ScrollView, can_focus=True):
     """Lines that scroll; `has_cursor` adds a line cursor."""
+
+    ALLOW_SELECT = False  # a selection would not be drawn
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "down", "down", show=False, tooltip="next line", id="down"),
@@ -196,6 +199,20 @@ class LineView(ScrollView, can_focus=True):
     def _repaint_cursor_line(self) -> None:
         if self.has_cursor:
             self.refresh_line(self.cursor)
+
+    def on_click(self, event: events.Click) -> None:
+        """Puts the cursor there; a double click does what `enter` does."""
+        at = event.get_content_offset(self)
+        if at is not None and self.point(at.x, at.y) and event.chain == 2:
+            self.app.simulate_key("enter")
+
+    def point(self, x: int, y: int) -> bool:  # noqa: ARG002 - rows that have columns need it
+        """Puts the cursor on a visible cell; False if nothing is there to choose."""
+        y += self.scroll_offset.y
+        if not self.has_cursor or y >= len(self._lines):
+            return False
+        self.move_to(y)
+        return True
 
     def move_to(self, y: int) -> None:
         """Puts the cursor on a line and scrolls to it."""

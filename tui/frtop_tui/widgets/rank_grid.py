@@ -168,6 +168,15 @@ class RankGrid(LineView):
         self._scroll_to_chosen()
         self.post_message(self.Moved(self))
 
+    def point(self, x: int, y: int) -> bool:
+        y += self.scroll_offset.y
+        layout = self.grid_layout
+        for run in layout.rows[y] if y < len(layout.rows) else ():
+            if 0 <= (nth := (x - run.x) // layout.cell) < len(run.ranks):
+                self.choose(run.ranks[nth])
+                return True
+        return False
+
     def _scroll_to_chosen(self) -> None:
         if self.chosen is not None and (at := self.grid_layout.positions.get(self.chosen)):
             self.move_to(at[0])

@@ -161,6 +161,9 @@ class LineTable(LineView, Generic[RowT]):
             return self._strip(self._titles(self.room), self.room, chosen=False)
         return super().render_line(y)
 
+    def point(self, x: int, y: int) -> bool:
+        return y > 0 and super().point(x, y)
+
     def move_to(self, y: int) -> None:
         y = max(1, y)
         top = self.scroll_offset.y
