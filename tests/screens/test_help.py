@@ -9,6 +9,7 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 from frtop_tui.screens.help import HERE, SECTIONS, HelpScreen
+from frtop_tui.screens.overview import Overview
 from frtop_tui.widgets.keyline import key_name
 
 from . import scenes
@@ -77,6 +78,26 @@ async def check_help(app: Driven, name: str) -> None:
     assert all(listed[name] == HERE for name in own), name
     order = [SECTIONS.index(section) for _, _, section in screen.keys]
     assert order == sorted(order), name
+
+
+async def test_the_help_is_searched_and_has_typed_commands_with_their_arguments() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("question_mark")
+        await app.sees("help: keys of job; / searches", "open: show the rank")
+        await app.press("slash", *"modules")
+        await app.sees(":modules ", "ops by the module and phase")
+        assert "show the rank" not in app.text()
+        await app.press("ctrl+u", *"format path")
+        await app.sees(":export FORMAT [PATH]")
+        await app.press("ctrl+u", "w")  # one letter is a key
+        await app.sees("waits: who waits for whom")
+        assert ":waits" not in app.text()
+        await app.press("ctrl+u", *"no such thing")
+        await app.sees("nothing has no such thing")
+        await app.press("escape")
+        await app.sees("open: show the rank")
+        await app.press("q")
+        assert isinstance(app.screen, Overview)
 
 
 GENERAL = {"enter", "space", "tab", "left", "right", "up", "down", "h", "l", "+", "=", "-"}

@@ -212,7 +212,7 @@ async def test_a_screen_that_waits_says_that_nothing_is_asked_while_paused_or_in
 
 
 async def test_help_lists_the_keys_of_the_previous_screen() -> None:
-    async with driven(scenes.hung(), size=(100, 110)) as app:
+    async with driven(scenes.hung(), size=(100, 150)) as app:
         await app.press("question_mark")
         await app.sees("help: keys of job", "open: show the rank", "other ranks wait for it")
         await app.sees("host:node[0-3]")

@@ -178,7 +178,7 @@ COMMANDS: Final[tuple[TypedCommand, ...]] = (
     TypedCommand("copy", "copy the verdict", lambda *_: Action("copy"), key="y"),
     TypedCommand("pause", "freeze the screen, or resume", lambda *_: Action("pause"), key="Z"),
     TypedCommand("live", "from earlier frames back to live", lambda *_: Action("live")),
-    TypedCommand("help", "all keys and a glossary", lambda *_: Action("help"), key="?"),
+    TypedCommand("help", "all keys, commands and a glossary", lambda *_: Action("help"), key="?"),
     TypedCommand("back", "previous screen, and from the first one out of frtop",
                  lambda *_: Action("back_or_quit"), key="q"),
     TypedCommand("quit", "leave frtop", lambda *_: Action("quit"), key="Q"),

@@ -1,19 +1,22 @@
-"""Help: the keys of the previous screen, its own ones first, and a glossary."""
+"""Help: the keys of the previous screen, all commands, and what words mean; / searches it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import ClassVar, Final, NamedTuple
 
 from textual.app import App, ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
+from textual.widgets import Input
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.base import BACK, FrameScreen
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.commands import COMMANDS
 from frtop_tui.text.rank_states import LETTERS, MEANINGS
-from frtop_tui.widgets.keyline import key_name
+from frtop_tui.widgets.fields import FilterField
+from frtop_tui.widgets.keyline import key_name, key_priority
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain, wrap
 
@@ -35,10 +38,14 @@ GLOSSARY = {
     "idle": "a thread that waits; the main thread of a hung rank is usually idle",
     "yours": "the innermost frame outside torch, the standard library and packages",
 }
-FILTER = (
-    "rank:0-7,64   host:node[0-3]   group:tp   late   late,dead   marked   !late",
-    "a rank must match all words; `!` negates a word",
-)
+FILTER = {
+    "rank:0-7,64": "these ranks; `rank:` may be left out",
+    "host:node[0-3]": "ranks of these hosts, or of a host with this in its name",
+    "group:tp": "members of process groups whose name begins so",
+    "late,dead": "ranks in one of these states",
+    "marked": "ranks marked with space",
+    "!late": "all others; a rank must match all words",
+}
 
 
 HERE: Final = ""
@@ -81,9 +88,13 @@ def key_rows(
         for active in bindings
         if active.enabled and active.binding.id
     ]
-    # The keys of the key line are first.
+    # A screen's own keys as in the key line, those of all screens as they are declared.
     for section, binding in sorted(
-        ours, key=lambda pair: (SECTIONS.index(pair[0]), not pair[1].show)
+        ours,
+        key=lambda pair: (
+            SECTIONS.index(pair[0]),
+            *((not pair[1].show, key_priority(pair[1])) if pair[0] == HERE else ()),
+        ),
     ):
         words = binding.description
         if binding.tooltip and binding.tooltip != words:
@@ -96,34 +107,70 @@ def key_rows(
     return [KeyRow(" ".join(keys), words, section) for keys, words, section in rows.values()]
 
 
+class Entry(NamedTuple):
+    """A key, a command or a word, with its tone, and what it means."""
+
+    label: str
+    tone: str
+    words: str
+
+    def has(self, sought: str) -> bool:
+        """Whether it has all these words; a single letter is a key."""
+        if len(sought) == 1:
+            return sought in self.label.split()
+        text = f"{self.label} {self.words}".lower()
+        return all(word in text for word in sought.lower().split())
+
+
+def help_sections(keys: Sequence[KeyRow]) -> Iterator[tuple[str, list[Entry]]]:
+    """All that help knows, in the order in which somebody on call needs it."""
+    by_section = {title: list(rows) for title, rows in groupby(keys, attrgetter("section"))}
+
+    def keys_of(title: str) -> list[Entry]:
+        found = [
+            Entry(names, "dim" if words.startswith("(") else "key", words)
+            for names, words, _ in by_section.get(title, ())
+        ]
+        return sorted(found, key=lambda one: one.tone == "dim")  # what works now is first
+
+    yield HERE, keys_of(HERE)
+    yield EVERYWHERE, keys_of(EVERYWHERE)
+    yield (
+        "commands; tab completes",
+        [
+            Entry(f":{one.usage}", "key", f"{one.summary}{f'; key {one.key}' * bool(one.key)}")
+            for one in COMMANDS
+        ],
+    )
+    states = [Entry(f"{LETTERS[one]} {one}", one, words) for one, words in MEANINGS.items()]
+    yield "rank states", states
+    yield "words of a filter", [Entry(word, "key", words) for word, words in FILTER.items()]
+    yield MOVING, keys_of(MOVING)
+    yield "glossary", [Entry(word, "strong", words) for word, words in GLOSSARY.items()]
+
+
 class HelpLines(LineView):
-    """Keys, rank states, glossary and filter syntax."""
+    """Keys, commands, rank states, words of filters, and a glossary."""
 
     def __init__(self, keys: Sequence[KeyRow], of: str) -> None:
         super().__init__(id="help", classes="pane")
-        self.entitle(f"help: keys of {of}; j and k scroll")
-        self.keys = keys
+        self.entitle(f"help: keys of {of}; / searches, j and k scroll")
+        self.sections = list(help_sections(keys))
+        self.sought = ""
 
     def content(self, width: int) -> Sequence[Line]:
         rows: list[Line] = []
-        label_width = 18
-        for section, keys in groupby(self.keys, attrgetter("section")):
-            if section:
-                rows += [(), plain(section, "strong")]
-            for names, words, _ in keys:
-                unavailable = words.startswith("(")
-                name = (fit(names, label_width) + " ", "dim" if unavailable else "key")
-                rows += wrap(words, width, "dim" if unavailable else "", name)
-        rows += [(), plain("rank states", "strong")]
-        for state, meaning in MEANINGS.items():
-            label = f"{LETTERS[state]} {state}"
-            rows += wrap(meaning, width, "", (fit(label, label_width) + " ", state))
-        rows += [(), plain("glossary", "strong")]
-        for word, meaning in GLOSSARY.items():
-            rows += wrap(meaning, width, "", (fit(word, label_width) + " ", "strong"))
-        rows += [(), plain("filter", "strong")]
-        rows += [plain(row) for row in FILTER]
-        return rows
+        for title, entries in self.sections:
+            found = [one for one in entries if one.has(self.sought)] if self.sought else entries
+            if not found:
+                continue
+            if title:
+                rows += [(), plain(title, "strong")] if rows else [plain(title, "strong")]
+            room = max(len(one.label) for one in entries) + 2
+            for label, tone, words in found:
+                of_words = "dim" if tone == "dim" else ""
+                rows += wrap(words, width, of_words, (fit(label, room), tone))
+        return rows or [plain(f"nothing has {self.sought}", "warn")]
 
 
 class HelpScreen(FrameScreen):
@@ -132,14 +179,48 @@ class HelpScreen(FrameScreen):
     AUTO_FOCUS = "#help"
     crumb = "help"
     is_visited = False
-    BINDINGS: ClassVar[list[BindingType]] = [BACK]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "clear_or_back", "back", tooltip="end the search, then back",
+                id="back"),
+        Binding("slash", "filter", "filter", tooltip="search keys, commands and words",
+                id="filter"),
+    ]  # fmt: skip
 
     def __init__(self, marked: set[int], keys: Sequence[KeyRow], of: str) -> None:
         super().__init__(marked)
         self.keys, self.of = keys, of
 
     def panes(self) -> ComposeResult:
+        yield FilterField("", "a key, or words of what you look for")
         yield HelpLines(self.keys, self.of)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one(Input).display = False
 
     def draw(self, frame: Frame) -> None:
         """The help does not depend on the frame."""
+
+    def action_filter(self) -> None:
+        field = self.query_one(Input)
+        field.display = True
+        # `focus()` acts some messages later; the next key must reach the field.
+        self.set_focus(field)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        lines = self.query_one(HelpLines)
+        lines.sought = event.value.strip()
+        lines.scroll_to(y=0, animate=False)
+        lines.redraw()
+
+    def on_input_submitted(self) -> None:
+        self.set_focus(self.query_one(HelpLines))
+
+    async def action_clear_or_back(self) -> None:
+        field = self.query_one(Input)
+        if field.display:
+            field.value = ""
+            field.display = False
+            self.set_focus(self.query_one(HelpLines))
+        else:
+            await self.run_action("app.back")

@@ -13,11 +13,10 @@ _OF: Final = {command.name: command.binding for command in COMMANDS}
 KEYS: Final[list[BindingType]] = [
     _OF["help"],
     *(view.binding for view in VIEWS if view.key),
-    _OF["jobs"],
     _OF["capture"],
+    _OF["copy"],
     _OF["export"],
-    *common_keys(),
-    _OF["pause"],
+    _OF["jobs"],
     Binding(
         "colon",
         "command",
@@ -57,7 +56,8 @@ KEYS: Final[list[BindingType]] = [
         tooltip="show the next frame; after the last one, the live one",
         id="past.later",
     ),
-    _OF["copy"],
+    _OF["pause"],
+    *common_keys(),
     _OF["quit"],
     Binding("ctrl+c", "quit", "quit", show=False, id="interrupt", priority=True),
     Binding("ctrl+l", "redraw", "redraw", show=False, id="redraw"),

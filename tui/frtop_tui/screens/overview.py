@@ -83,7 +83,7 @@ class Overview(FrameScreen):
             "q",
             "app.quit",
             "quit",
-            tooltip="leave frtop: no screen is left to go back to",
+            tooltip="no screen is left to go back to",
             id="quit",
         ),
         Binding("slash", "filter", "filter", tooltip="list matching ranks", id="filter"),
