@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +15,10 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status (see `frtop diagnose --help`)."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may follow
+        from frtop_tui.cli.completion import complete  # noqa: PLC0415 - only then
+
+        complete()
     output.prepare()
     try:
         status = _run(sys.argv[1:] if argv is None else argv)

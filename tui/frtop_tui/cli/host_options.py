@@ -75,10 +75,13 @@ CONNECTION: Final[Mapping[str, dict[str, Any]]] = {
 
 
 def explain_connection(top: argparse.ArgumentParser) -> None:
-    """Adds these options to `frtop --help`: the one place that describes them."""
+    """Adds what the live screen takes to `frtop --help`: the one place that describes it.
+
+    Without defaults: a command without these options must not get any.
+    """
+    add_theme(top, argparse.SUPPRESS)
     group = top.add_argument_group("which hosts and which job (before or after the command)")
     for name, how in CONNECTION.items():
-        # Without a default: a command without these options must not get any.
         group.add_argument(name, **how, default=argparse.SUPPRESS)
 
 
@@ -93,12 +96,13 @@ def add_connection(verb: argparse.ArgumentParser, *, without: Collection[str] = 
     verb.set_defaults(settings=True)
 
 
-def add_theme(verb: argparse.ArgumentParser) -> None:
+def add_theme(verb: argparse.ArgumentParser, default: str | None = None) -> None:
     """Adds the option of verbs with a screen."""
-    verb.add_argument("--theme", choices=THEMES, metavar="NAME",
+    verb.add_argument("--theme", choices=THEMES, metavar="NAME", default=default,
                       help="auto, dark, contrast, ansi (the terminal's 16 colours) or plain"
                       " (none); default auto")  # fmt: skip
-    verb.set_defaults(settings=True)
+    if default is None:
+        verb.set_defaults(settings=True)
 
 
 def settle_hosts(options: argparse.Namespace) -> None:

@@ -68,19 +68,27 @@ def _command_meant(word: str, verbs: Sequence[str]) -> str:
     return f"did you mean `frtop {near[0]}`?" if near else "`frtop --help` lists the commands"
 
 
+def command_at(words: Sequence[str], verbs: Mapping[str, Parser]) -> int | None:
+    """Where the command is: options may stand before it, and their values may look like one."""
+    options = verbs[LIVE]._option_string_actions  # noqa: SLF001
+    for place, word in enumerate(words):
+        before = options.get(words[place - 1]) if place else None
+        if word in verbs and (before is None or before.nargs == 0):
+            return place
+    return None
+
+
 def _command_first(words: Sequence[str], verbs: Mapping[str, Parser]) -> list[str]:
     """The command, its own words, then the options that stood before it.
 
     These go last because `--ssh node0` would take a file behind it for a host.
     """
-    options = verbs[LIVE]._option_string_actions  # noqa: SLF001
-    for place, word in enumerate(words):
-        before = options.get(words[place - 1]) if place else None
-        if word in verbs and (before is None or before.nargs == 0):
-            own = list(words[place + 1 :])
-            end = own.index("--") if "--" in own else len(own)
-            return [word, *own[:end], *words[:place], *own[end:]]
-    return [LIVE, *words]
+    place = command_at(words, verbs)
+    if place is None:
+        return [LIVE, *words]
+    own = list(words[place + 1 :])
+    end = own.index("--") if "--" in own else len(own)
+    return [words[place], *own[:end], *words[:place], *own[end:]]
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -264,6 +264,20 @@ def _config(verbs: Verbs[Parser]) -> None:
     config.set_defaults(run=command("cli.settings"))
 
 
+def _completion(verbs: Verbs[Parser]) -> None:
+    completion = verbs.add_parser(
+        "completion",
+        help="print the script that completes commands in your shell",
+        description="Prints a script for your shell, in which the tab key then completes frtop's"
+        " commands, options and files:\n\n"
+        '  bash  eval "$(frtop completion bash)"    in ~/.bashrc\n'
+        '  zsh   eval "$(frtop completion zsh)"     in ~/.zshrc, after compinit\n'
+        "  fish  frtop completion fish | source     in ~/.config/fish/config.fish\n",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.set_defaults(run=command("cli.completion"))
+
+
 def _build_native(verbs: Verbs[Parser]) -> None:
     build = verbs.add_parser(
         "build-native",
@@ -291,5 +305,6 @@ VERBS: Final = (
     Verb(61, _key),
     Verb(62, _config),
     Verb(63, _build_native),
+    Verb(64, _completion),
     Verb(65, _demo),
 )
