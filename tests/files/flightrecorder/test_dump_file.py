@@ -20,6 +20,7 @@ from files.flightrecorder.writer import make_recorders, pickle_like_torch
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.flightrecorder import dump_file
 from frtop_tui.files.flightrecorder.dump import parse_dump
+from frtop_tui.files.flightrecorder.pickle_check import with_named_pairs
 from frtop_tui.files.loader import open_paths
 
 SAMPLE = make_recorders(2)
@@ -69,6 +70,23 @@ def test_pickles_of_torch_are_read(tmp_path: Path) -> None:
     assert read(tmp_path, pickle_like_torch(values)) == values
 
 
+PAIR: Any = ("0", "default_pg")
+
+
+@pytest.mark.parametrize("pair", [PAIR, (1, 2), (PAIR, PAIR), ("0", None), ["0"], ("\x86", "\x93")])
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_pairs_are_read(tmp_path: Path, pair: object, protocol: int) -> None:
+    entries = [{**entry, "process_group": pair} for entry in SAMPLE[0].values()["entries"]]
+    values = {**SAMPLE[0].values(), "entries": entries, "both": {PAIR: pair}}
+    assert read(tmp_path, pickle.dumps(values, protocol)) == values
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_dumps_that_python_has_written_again_need_no_slow_check(protocol: int) -> None:
+    values = {**SAMPLE[0].values(), "long": "x" * 5000, "duration_ms": 0.25}
+    assert with_named_pairs(pickle.dumps(values, protocol)) is not None
+
+
 @pytest.mark.parametrize(
     "value", [Malicious(), collections.OrderedDict(a=1), Path("/"), {1, 2}, bytearray(3), 1j, len]
 )
@@ -111,6 +129,9 @@ def test_the_unpickler_refuses_globals_without_the_check(
         + b"\x85" * 200_000
         + b"Ns.",  # endlessly nested tuples as a key
         b"\x80\x02}N" + b"\x85\x94h\x00h\x00\x86" * 40 + b"Ns.",
+        b"\x80\x04}\x8c\x01a\x94"  # each pair twice in the next one
+        + b"".join(b"h%ch%c\x86\x94" % (n, n) for n in range(60))
+        + b"Ns.",
         b"\x80\x02}N\x85" + b"2\x86" * 60 + b"Ns.",  # doubled sixty times
         b"\x80\x02}](K\x01eK\x02s.",  # a key that is not hashable
         b"\x80\x02}(K\x01u.",
@@ -210,8 +231,9 @@ def long_dump(*, stacks: bool) -> bytes:
     one.waits("0")
     one.ran("1", count=20)
     if stacks:
+        lines = [{"name": "f", "filename": "/home/me/train.py", "line": line} for line in range(9)]
         for index, entry in enumerate(one.entries):
-            frames = [{"name": f"f{index % 5}", "filename": "/home/me/train.py", "line": index}]
+            frames = [lines[index % 5], lines[index // 800]]
             one.entries[index] = {"frames": frames, **entry}
     return one.pickle()
 

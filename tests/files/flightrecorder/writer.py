@@ -14,14 +14,13 @@ MS = 1_000_000
 
 
 def pickle_like_torch(value: object) -> bytes:
-    """Pickles as torch does: a repeated text is a memo reference, nothing else is memoised."""
+    """Pickles as torch does: a repeated text or line of a stack is a memo reference, no more."""
     out = bytearray(b"\x80\x02")
-    memo: dict[str, int] = {}
-    _write(value, out, memo)
+    _write(value, out, {})
     return bytes(out) + b"."
 
 
-def _write(value: Any, out: bytearray, memo: dict[str, int]) -> None:
+def _write(value: Any, out: bytearray, memo: dict[str | int, int]) -> None:
     if value is None:
         out += b"N"
     elif isinstance(value, bool):
@@ -31,11 +30,7 @@ def _write(value: Any, out: bytearray, memo: dict[str, int]) -> None:
     elif isinstance(value, str):
         _text(value, out, memo)
     elif isinstance(value, dict):
-        out += b"}("
-        for key, inner in value.items():
-            _write(key, out, memo)
-            _write(inner, out, memo)
-        out += b"u"
+        _dict(value, out, memo)
     elif isinstance(value, tuple):
         for inner in value:
             _write(inner, out, memo)
@@ -45,6 +40,19 @@ def _write(value: Any, out: bytearray, memo: dict[str, int]) -> None:
         for inner in value:
             _write(inner, out, memo)
         out += b"e"
+
+
+def _dict(value: dict[str, Any], out: bytearray, memo: dict[str | int, int]) -> None:
+    if id(value) in memo:
+        out += _memo(b"hj", memo[id(value)])
+        return
+    out += b"}("
+    for key, inner in value.items():
+        _write(key, out, memo)
+        _write(inner, out, memo)
+    out += b"u"
+    if "filename" in value:
+        out += _memo(b"qr", memo.setdefault(id(value), len(memo)))
 
 
 def _number(value: int) -> bytes:
@@ -57,15 +65,20 @@ def _number(value: int) -> bytes:
     return struct.pack("<cBq", b"\x8a", 8, value)
 
 
-def _text(value: str, out: bytearray, memo: dict[str, int]) -> None:
-    place = memo.get(value)
-    if place is None:
-        data = value.encode()
-        place = memo[value] = len(memo)
-        out += struct.pack("<cI", b"X", len(data)) + data
-        out += struct.pack("<cB", b"q", place) if place < 256 else struct.pack("<cI", b"r", place)
-    else:
-        out += struct.pack("<cB", b"h", place) if place < 256 else struct.pack("<cI", b"j", place)
+def _text(value: str, out: bytearray, memo: dict[str | int, int]) -> None:
+    if value in memo:
+        out += _memo(b"hj", memo[value])
+        return
+    data = value.encode()
+    out += struct.pack("<cI", b"X", len(data)) + data
+    out += _memo(b"qr", memo.setdefault(value, len(memo)))
+
+
+def _memo(opcodes: bytes, place: int) -> bytes:
+    """Puts or gets: the first of the two opcodes has one byte for the place."""
+    if place < 256:
+        return struct.pack("<BB", opcodes[0], place)
+    return struct.pack("<BI", opcodes[1], place)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Reads a dump file as plain values: the only module that unpickles.
 
 A pickle is a program. Its opcodes are checked before it runs (`pickle_check`), and the
-unpickler then refuses every global. The size of the file bounds memory and time.
+unpickler then imports nothing. The size of the file bounds memory and time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from frtop_tui.files.flightrecorder.bundle import (
     dumps_in_values,
     is_page,
 )
-from frtop_tui.files.flightrecorder.pickle_check import UnsafePickle, check_pickle
+from frtop_tui.files.flightrecorder.pickle_check import (
+    UnsafePickle,
+    check_pickle,
+    with_named_pairs,
+)
 from frtop_tui.files.flightrecorder.pickle_trim import trim_pickle
 
 MAX_PICKLE: Final = 24 * 1024 * 1024
@@ -110,6 +114,12 @@ def _unpickled(data: bytes, keep: int | None) -> Any:
 
 
 def _load(data: bytes) -> Any:
+    named = with_named_pairs(data)
+    if named is not None:
+        try:
+            return _PairUnpickler(io.BytesIO(named)).load()
+        except _UNPICKLING_ERRORS:
+            pass  # damaged, or with a pair of other values
     check_pickle(data)
     return _Unpickler(io.BytesIO(data)).load()
 
@@ -122,6 +132,13 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: object, /) -> NoReturn:  # noqa: ARG002
         raise pickle.UnpicklingError("it names an object outside the pickle")
+
+
+class _PairUnpickler(_Unpickler):
+    """Returns the two texts that name a global (`with_named_pairs`)."""
+
+    def find_class(self, module: str, name: str, /) -> tuple[str, str]:  # type: ignore[override]
+        return module, name
 
 
 def _brief(error: BaseException) -> str:

@@ -198,19 +198,10 @@ class Ops:
         if not isinstance(frames, list) or not frames:
             return None
         inner = [frame for frame in frames[:_MAX_FRAMES] if isinstance(frame, dict)]
-        traced = [
-            wire.TraceFrame(
-                fields.as_text(frame.get("name")),
-                fields.as_text(frame.get("filename"), 1000),
-                fields.as_count(frame.get("line")),
-            )
-            for frame in inner
-        ]
-        own = next(
-            (frame for frame in traced if is_user_code(frame)), traced[0] if traced else None
-        )
-        if own is None:
+        if not inner:
             return None
+        own = next((frame for frame in map(_traced, inner) if is_user_code(frame)), None)
+        own = own or _traced(inner[0])
         key = (own.file, own.line, own.function)
         return self._sites.setdefault(key, wire.Site(*key))
 
@@ -237,6 +228,14 @@ class Ops:
                 yield wire.GroupProgress(
                     group.id, number, sends[group.id], newest.get(group.id, 0), op
                 )
+
+
+def _traced(frame: Mapping[str, Any]) -> wire.TraceFrame:
+    return wire.TraceFrame(
+        fields.as_text(frame.get("name")),
+        fields.as_text(frame.get("filename"), 1000),
+        fields.as_count(frame.get("line")),
+    )
 
 
 def _counts_calls(entry: Entry, enqueued: int) -> bool:

@@ -10,23 +10,28 @@ import pickletools
 import re
 from typing import Final
 
-_MAX_TUPLES: Final = 20_000
-"""In the fast check, which does not measure depth: hashing nested tuples recurses."""
 _MAX_TUPLE_SIZE: Final = 64
 _MAX_TUPLE_DEPTH: Final = 3
-_SHORT_TEXT: Final = 120
 
-_TEXTS: Final = b"|".join(re.escape(bytes((n, 0, 0, 0))) + b".{%d}" % n for n in range(_SHORT_TEXT))
-_NUMBERS: Final = b"|".join(re.escape(bytes((n,))) + b".{%d}" % n for n in range(1, 10))
-_TORCH_OPCODES: Final = re.compile(
+_SIZED: Final = [re.escape(bytes((n,))) + b".{%d}" % n for n in range(120)]
+_LONG_SIZED: Final = [re.escape(bytes((n, 0, 0, 0))) + b".{%d}" % n for n in range(120)]
+_USUAL_OPCODES: Final = re.compile(
     b"(?:"
-    rb"(?:[hqK].)+|[\](}ueN\x88\x89)]+|\x86(?![qr])"
-    rb"|M..|[Jj]....|r..[\x00-\x0f]\x00"
-    b"|\x8a(?:" + _NUMBERS + b")|X(?:" + _TEXTS + b")"
+    rb"[hqK].[hqK].[hqK].[hqK].|[hqK].[hqK].|[hqK]."
+    b"|[](}ueN\x88\x89)\x94as]+"
+    rb"|M..|[Jj]....|r..[\x00-\x0f]\x00|[G\x95].{8}"
+    b"|\x8a(?:" + b"|".join(_SIZED[1:10]) + b")"
+    b"|\x8c(?:" + b"|".join(_SIZED) + b")"
+    b"|X(?:" + b"|".join(_LONG_SIZED) + b")"
     b"){1,4000}",
     re.DOTALL,
 )
-"""A run of opcodes that torch writes. Matched in C: a dump has a hundred thousand."""
+"""A run of opcodes that torch and Python write, except long texts and tuples. Matched in C: a dump
+has hundreds of thousands."""
+_TEXT_SIZES: Final = {0x58: 4, 0x8C: 1}
+"""Opcodes of texts, and the bytes of their sizes."""
+_TUPLE2: Final = 0x86
+_STACK_GLOBAL: Final = 0x93
 _VALUES: Final = re.compile(
     "NONE|NEWTRUE|NEWFALSE|(BIN)?INT|BININT[12]|LONG1?|(BIN)?FLOAT|(SHORT_)?BINSTRING|STRING"
     "|(SHORT_)?(BIN)?UNICODE8?|(SHORT_)?BINBYTES|EMPTY_(LIST|DICT|TUPLE)"
@@ -43,35 +48,40 @@ class UnsafePickle(ValueError):
     """The pickle does something that no dump needs."""
 
 
+def with_named_pairs(data: bytes) -> bytearray | None:
+    """The pickle with "name a global" in place of each "make a pair"; None for unusual opcodes.
+
+    The unpickler takes two texts as the name, nothing else, and asks `find_class` for the value. If
+    that returns the two texts, no tuple is ever in another one.
+    """
+    named, at = bytearray(data), 2
+    while (run := _USUAL_OPCODES.match(data, at)) or data[at : at + 1] != b".":
+        at = run.end() if run is not None else at
+        opcode = data[at] if at < len(data) else -1
+        if opcode == _TUPLE2:
+            named[at] = _STACK_GLOBAL
+            at += 1
+        elif opcode in _TEXT_SIZES:
+            size = _TEXT_SIZES[opcode]
+            at += 1 + size + int.from_bytes(data[at + 1 : at + 1 + size], "little")
+        elif run is None:
+            return None
+    return named
+
+
 def check_pickle(data: bytes) -> None:
-    """Accepts a pickle that only builds plain values.
+    """Accepts a pickle that only builds plain values; slow.
 
     Raises:
         UnsafePickle: it does anything else, or too much.
         ValueError: it is damaged.
         LookupError: it is damaged.
     """
-    if not _is_torch_pickle(data):
-        _Checker().check(data)
-
-
-def _is_torch_pickle(data: bytes) -> bool:
-    """Whether every opcode is one that torch writes, and no tuple is shared or deep."""
-    if data.count(b"\x86") > _MAX_TUPLES:
-        return False
-    at = 2
-    while (run := _TORCH_OPCODES.match(data, at)) is not None:
-        at = run.end()
-        if data[at : at + 1] == b"X":
-            size = int.from_bytes(data[at + 1 : at + 5], "little")
-            if not _SHORT_TEXT <= size <= len(data) - at - 5:
-                return False
-            at += 5 + size
-    return data[at : at + 1] == b"."
+    _Checker().check(data)
 
 
 class _Checker:
-    """Checks pickles of other writers opcode by opcode, slowly.
+    """Checks opcode by opcode.
 
     The stack holds the tuple depth of each value; None is a mark.
     """

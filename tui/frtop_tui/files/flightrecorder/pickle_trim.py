@@ -1,8 +1,8 @@
 """Cuts unneeded entries out of a long pickle that torch wrote: ten times faster to read.
 
 torch writes the entries one after the other, each with the same keys in the same order, and each
-text once. So we can find entries without unpickling. We check the trimmed pickle like any other. If
-a file is not as expected, we read all of it.
+text and each line of a stack once. So we can find entries without unpickling. We check the trimmed
+pickle like any other. If a file is not as expected, we read all of it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ _MAX_ENTRY: Final = 64 * 1024
 """Bytes of one entry."""
 _NUMBER: Final = rb"(?:K.|M..|J....)"
 _LIST: Final = re.compile(rb"X\x07\x00\x00\x00entries(?:q.|r....)\]\((?=\}\()", re.DOTALL)
-_TEXT: Final = re.compile(rb"X..\x00\x00", re.DOTALL)
+_NEW: Final = re.compile(rb"X..\x00\x00|uq.|ur..[\x00-\x0f]\x00", re.DOTALL)
+"""A text, or the end of a line of a stack, to which later entries refer."""
 
 
 def trim_pickle(data: bytes, keep: int) -> bytes | None:
     """The same dump with fewer entries; None if they cannot be found without unpickling.
 
     It keeps the newest `keep` entries, those not retired, those that hold the first
-    occurrence of a text, and the last of each group.
+    occurrence of a text or a line, and the last of each group.
     """
     found = _LIST.search(data)
     if len(data) < SHORT or found is None:
@@ -43,12 +44,12 @@ def trim_pickle(data: bytes, keep: int) -> bytes | None:
     unfinished = [m.start() for m in re.finditer(re.escape(retired + b"\x89"), data[:tail])]
     if tail <= start or len(unfinished) > _MAX_FOUND:
         return None
-    texts = [m.start() for m in _TEXT.finditer(data, start, tail)]
-    wanted = {*texts, *(at for at in unfinished if at >= start)}
+    new = [m.start() for m in _NEW.finditer(data, start, tail)]
+    wanted = {*new, *(at for at in unfinished if at >= start)}
     groups: dict[bytes, list[int]] = {}
     for match in re.compile(re.escape(group) + _NUMBER, re.DOTALL).finditer(data, start):
         groups.setdefault(match[0], []).append(match.start())
-    if len(groups) > _MAX_FOUND or len(texts) > 4 * _MAX_FOUND:
+    if len(groups) > _MAX_FOUND or len(new) > 4 * _MAX_FOUND:
         return None
     budget = iter(range(_MAX_SEARCHED))
     for offsets in groups.values():
