@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -222,6 +223,54 @@ async def test_help_lists_the_keys_of_the_previous_screen() -> None:
         assert isinstance(app.screen, RankScreen)
 
 
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Sets a terminal that takes text, as far as anybody knows, and a folder for files."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("TMUX", "STY", "TERM_PROGRAM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("terminal")
+async def test_y_copies_the_row_or_pane_under_the_cursor_and_again_writes_a_file(
+    tmp_path: Path,
+) -> None:
+    async with driven(scenes.hung(), size=(120, 40)) as app:
+        await app.press("2", "j", "y")
+        await app.sees("Line copied, ", "If nothing arrives")
+        assert app.app.clipboard.startswith("0  b blocked")
+        assert list(tmp_path.iterdir()) == []
+        await app.press("y")
+        await app.sees("Line written, ")
+        (path,) = tmp_path.iterdir()
+        assert path.read_text() == f"{app.app.clipboard}\n"
+        await app.press("1", "enter", "y")
+        await app.sees("Pane copied, ")
+        assert "◀ yours" in app.app.clipboard
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("TERM", "linux", "No clipboard: a console has no clipboard. Verdict written, "),
+        ("STY", "17.pts", "No clipboard: screen does not pass it on. Verdict written, "),
+        ("TMUX", "/tmp/none,1,0", "Verdict copied"),
+    ],
+)
+async def test_where_a_terminal_takes_no_text_a_file_has_it(
+    terminal: pytest.MonkeyPatch, name: str, value: str, why: str, tmp_path: Path
+) -> None:
+    terminal.setenv(name, value)
+    async with driven(scenes.hung(), size=(160, 30)) as app:
+        await app.press("y")
+        await app.sees(why)
+        files = [path.read_text() for path in tmp_path.iterdir()]
+        assert files == ([f"{app.app.clipboard}\n"] if "written" in why else [])
+
+
+@pytest.mark.usefixtures("terminal")
 async def test_y_copies_the_verdict_or_says_that_there_is_none() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("y")

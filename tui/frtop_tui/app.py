@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import chain
 from pathlib import PurePath
 from typing import ClassVar, Final
 
@@ -31,6 +30,7 @@ from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, job_key, printable
 from frtop_tui.screens.base import FrameScreen, Preferences
 from frtop_tui.screens.contributed import of_features
+from frtop_tui.screens.copying import CopyingApp
 from frtop_tui.screens.export import ExportScreen
 from frtop_tui.screens.failure import ShortFailures
 from frtop_tui.screens.help import HelpScreen, key_rows
@@ -46,14 +46,11 @@ from frtop_tui.screens.messages import (
 from frtop_tui.screens.opening import OpeningApp
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.painting import CompactApp
-from frtop_tui.screens.past import PastApp
 from frtop_tui.screens.themes import ThemedApp
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.text.alarm import job_to_capture
-from frtop_tui.text.verdict import lines_of, verdict_text
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
-from frtop_tui.widgets.headline import job_name
 from frtop_tui.widgets.lines import TONE_CLASSES
 
 TICK_S: Final = 0.25
@@ -65,7 +62,7 @@ LOST: Final = 128 + signal.SIGHUP
 
 class FrtopApp(
     OpeningApp,
-    PastApp,
+    CopyingApp,
     OrderedKeys,
     CompactApp,
     ThemedApp,
@@ -285,16 +282,6 @@ class FrtopApp(
         self.source.export(event.path, event.name)
         if isinstance(self.screen, ExportScreen):
             await self.action_back()
-
-    def action_copy(self) -> None:
-        """Copies the verdict to the user's clipboard, through the terminal (OSC 52)."""
-        frame = self.received.shown or self.source.frame()
-        if not frame.verdicts:
-            self.notify("Nothing to copy: there is no verdict.", timeout=4)
-            return
-        said = (lines_of(verdict_text(one, frame)) for one in frame.verdicts)
-        self.copy_to_clipboard("\n".join((printable(job_name(frame)), *chain(*said))))
-        self.notify("Verdict copied to your terminal's clipboard.", timeout=4)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette lists the actions of our keys, but none of Textual's own."""

@@ -206,6 +206,14 @@ class LineView(ScrollView, can_focus=True):
         if at is not None and self.point(at.x, at.y) and event.chain == 2:
             self.app.simulate_key("enter")
 
+    def copied(self) -> str:
+        """What `y` copies: the cursor's line, or all of a pane without one; "": the verdict."""
+        lines = self._lines
+        places = (self.cursor,) if self.has_cursor else range(len(lines))
+        rows = ("".join(text for text, _ in lines[y]).rstrip() for y in places if y < len(lines))
+        text = "\n".join(map(printable, rows)).strip("\n")
+        return text.strip() if self.has_cursor else text
+
     def point(self, x: int, y: int) -> bool:  # noqa: ARG002 - rows that have columns need it
         """Puts the cursor on a visible cell; False if nothing is there to choose."""
         y += self.scroll_offset.y

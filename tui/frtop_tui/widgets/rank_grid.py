@@ -168,6 +168,9 @@ class RankGrid(LineView):
         self._scroll_to_chosen()
         self.post_message(self.Moved(self))
 
+    def copied(self) -> str:
+        return ""
+
     def point(self, x: int, y: int) -> bool:
         y += self.scroll_offset.y
         layout = self.grid_layout

@@ -93,6 +93,9 @@ class VerdictPanel(LineView):
         self.frame: Frame | None = None
         self.numbers = ""
 
+    def copied(self) -> str:
+        return ""
+
     def show(self, frame: Frame, numbers: str = "") -> None:
         self.frame, self.numbers = frame, numbers
         verdicts = frame.verdicts
