@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 import pytest
 from msgspec.structs import replace
@@ -119,7 +120,10 @@ def test_without_jobs_it_says_what_was_looked_for_and_the_next_step() -> None:
     lines = jobs_lines(empty("1 process has not said which rank it is"))
     assert lines[0] == "no job found on node0"
     assert lines[1].startswith("looked for: ranks with frtop's recorder, and processes")
-    assert lines[2].startswith("next: start one with `frtop run -- torchrun ...`")
+    assert lines[2].startswith("next")
+    tried = "\n".join(lines[3:7])
+    assert all(one in tried for one in ("frtop run -- torchrun", "--user", "--via", "--ssh 'node["))
+    assert all(len(line) <= WIDTH for line in lines[2:])
     assert lines[-1] == "1 process has not said which rank it is"
 
 
@@ -170,6 +174,23 @@ def test_the_exit_status(
         assert bool(json.loads(printed)["jobs"]) is not bool(status)
     else:
         assert "plain.py" in printed or "no job found" in printed
+
+
+@pytest.mark.parametrize(("frame", "advised"), [(several(), False), (empty(), True)])
+def test_a_person_in_the_wrong_place_hears_of_it_before_the_search_ends(
+    frame: Frame,
+    advised: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("frtop_tui.cli.live.connect", lambda options: ScriptedSource([frame]))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for name, seconds in (("ADVISE_S", 0.0), ("SEARCH_S", 0.2), ("SETTLED_S", 0.2)):
+        monkeypatch.setattr(jobs_command, name, seconds)
+    jobs_command.run(argparse.Namespace(json=False, wait=5.0, connect=["local"]))
+    said = capsys.readouterr()
+    assert said.err.count("frtop --user NAME") == advised
+    assert "frtop --user NAME" not in said.out  # once is enough
 
 
 def test_a_list_that_grows_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -14,22 +15,36 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.job_list import listed_jobs
 from frtop_tui.job.units import counted
-from frtop_tui.text.jobs import jobs_document, jobs_lines
+from frtop_tui.text.jobs import ELSEWHERE, jobs_document, jobs_lines
 
 FOUND: Final = 0
 NONE_FOUND: Final = 1
+ADVISE_S: Final = 1.0
+"""A person in the wrong place hears after this time what to try: the search takes longer."""
 SETTLED_S: Final = 2.5
 """Agents search every two seconds: by then all findings have arrived."""
 
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 if there are jobs, otherwise 1."""
+    begun = time.monotonic()
+    elsewhere = ELSEWHERE
+
+    def report(line: str) -> None:
+        nonlocal elsewhere
+        advises = elsewhere and sys.stderr.isatty() and options.connect == ["local"]
+        if advises and time.monotonic() - begun > ADVISE_S and not listed_jobs(source.frame()):
+            show_progress("")
+            print("no job so far; frtop goes on looking", *elsewhere, sep="\n", file=sys.stderr)
+            elsewhere = ()
+        show_progress(line)
+
     with connected(options) as source:
-        frame = wait_for_jobs(source, options.wait, show_progress)
+        frame = wait_for_jobs(source, options.wait, report)
     if options.json:
         print(json.dumps(jobs_document(frame), indent=1))
     else:
-        print("\n".join(jobs_lines(frame)))
+        print("\n".join(jobs_lines(frame, elsewhere)))
     return FOUND if known_jobs(frame) else NONE_FOUND
 
 

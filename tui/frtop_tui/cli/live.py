@@ -194,6 +194,8 @@ def _wait_until(
 def describe_progress(frame: Frame) -> str:
     """The health and how many ranks report; while hosts are being reached, how far they are."""
     coverage = frame.coverage
+    if frame.health == "empty":
+        return "no job so far; if it is elsewhere: `frtop jobs` says what to try"
     known = f"{coverage.reporting:,} of {counted(coverage.expected, 'rank')}"
     ranks = f"{frame.health}, {known} reporting"
     waiting = [host for host in frame.hosts if host.state == "connecting" and host.progress]
@@ -270,8 +272,8 @@ def require_job(frame: Frame) -> None:
             raise NoJob(f"{text}; {what}", step)
         raise NoJob(
             text,
-            "start one with `frtop run -- torchrun ...`, or name the hosts of a running one: "
-            "--connect 'node[0-7]', --ssh 'node[0-7]'",
+            "start one with `frtop run -- torchrun ...`; name the hosts of a running one:"
+            " --ssh 'node[0-7]'; or, as root, its user: --user NAME",
         )
 
 

@@ -25,14 +25,22 @@ _LOOKED_FOR: Final = (
     "ranks with frtop's recorder, and processes of this user that are ranks by their"
     " environment, launcher or title (torchrun, mp.spawn, srun, mpirun, accelerate, deepspeed)"
 )
+ELSEWHERE: Final[Sequence[str]] = (
+    "next, if it is",
+    "  not started yet  frtop run -- torchrun ...",
+    "  another user's   sudo frtop --user NAME",
+    "  in a container   frtop --ssh CONTAINER --via 'docker exec -i {host} sh'",
+    "  on other hosts   frtop --ssh 'node[0-7]'   (at least the host of rank 0)",
+)
+"""What to try where no job was found."""
 
 
-def jobs_lines(frame: BaseFrame) -> list[str]:
+def jobs_lines(frame: BaseFrame, elsewhere: Sequence[str] = ELSEWHERE) -> list[str]:
     """A table with a line per job, below each what hides parts of it, then notes."""
     rows = listed_jobs(frame)
     most = sum(row.lives for row in rows) + MOST_ENDED  # living jobs are first
     rows, left_out = rows[:most], rows[most:]
-    lines = _table(rows) if rows else _nothing_found(frame)
+    lines = _table(rows) if rows else [*_nothing_found(frame), *elsewhere]
     if left_out:
         lines.append(f"{counted(len(left_out), 'more job')} ended before: --json has all")
     beside = _beside(frame, rows)
@@ -122,8 +130,4 @@ def _beside(frame: BaseFrame, rows: Sequence[ListedJob]) -> list[str]:
 def _nothing_found(frame: BaseFrame) -> list[str]:
     reported = [host.name for host in frame.hosts if host.state == "reporting"]
     where = listed(reported, 4) or "any host"
-    step = (
-        "next: start one with `frtop run -- torchrun ...`; or name the hosts of a running one:"
-        " `frtop jobs --connect 'node[0-7]'`"
-    )
-    return [f"no job found on {where}", f"looked for: {_LOOKED_FOR}", step]
+    return [f"no job found on {where}", f"looked for: {_LOOKED_FOR}"]
