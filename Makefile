@@ -58,10 +58,11 @@ gpu-kit: venv  ## dist/gpu-kit: the checks for a machine with one GPU and no net
 native-package:  ## dist/frtop_native-*.whl: the native kernels for one Python and all torches: FOR=python3.12
 	PYTHONPATH=probe $(or $(FOR),$(PYTHON)) -m native_package.pack dist
 
-docs: venv  ## dist/docs: keys, fields of formats, the JSON schema; and the pictures of docs/
+docs: venv  ## dist/docs: keys, fields of formats, the JSON schema, the manual page; and the pictures of docs/
 	$(BIN)/python -m docs.pictures
 	$(BIN)/python -m docs.keys
 	$(BIN)/python -m docs.formats
+	$(BIN)/python -m docs.manual
 
 # Another torch needs another environment: torch is the one thing that differs.
 test-torch:  ## recorder and end-to-end tests on another torch: make test-torch TORCH=2.15.0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from frtop_probe import wire
+from frtop_tui.cli.parser import parser
 from frtop_tui.files.formats import op_table
 from frtop_tui.screens.commands import COMMANDS
 
@@ -58,3 +59,16 @@ def test_pages_are_made_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(f"  {name} " in update for name in wire.Update.__struct_fields__)
     table = keys.table()
     assert all(f"`:{one.name}" in table for one in COMMANDS)
+
+
+def test_the_manual_page_has_every_command_and_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("argparse_manpage")
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.setenv("COLUMNS", "80")
+    from docs import manual  # noqa: PLC0415 - found only now
+
+    page = manual.page().replace("\\-", "-")
+    _, verbs = parser()
+    assert [name for name in verbs.choices if f".SS \\fBfrtop {name}\\fR" not in page] == []
+    assert "'host*_gpu{rank}', 'rank{rank}/trace.json'" in page
+    assert "exit status of diagnose:" in page
