@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +26,8 @@ from frtop_tui.text.plain import title_line
 from frtop_tui.text.verdict import verdict_text
 
 Event = dict[str, Any]
+_Arguments = dict[tuple[object, ...], msgspec.Raw]
+"""Of ops that have the same ones, encoded, by the identity of what they are made of."""
 _STEP_LANE: Final = 901
 _MARK_LANES: Final = {
     "step": (910, "steps"),
@@ -49,8 +51,7 @@ _END_WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
+class _Slice(msgspec.Struct, frozen=True, gc=False):
     """An op in its lane, from `begin_ns` on; `took_ns` is the drawn length, known or not."""
 
     one: RankOp
@@ -74,17 +75,30 @@ def chrome_trace(frame: Frame) -> bytes:
         for mark in view.snapshot.marks[:1]
     ]
     base = min([*begins, end_ns])
-    events = [
-        *_verdicts(frame, base),
-        *(event for rank, view in sorted(frame.ranks.items()) for event in _names(view)),
+    arguments: _Arguments = {}
+    parts = [
+        _encoded(_verdicts(frame, base)),
+        _encoded(event for _, view in sorted(frame.ranks.items()) for event in _names(view)),
+        *(
+            _encoded(
+                chain(
+                    _lanes(rank, lanes),
+                    (_slice(rank, one, base, arguments) for one in slices),
+                    _marks(frame, frame.ranks[rank], base, end_ns),
+                )
+            )
+            for rank, (slices, lanes) in placed.items()
+        ),
+        _encoded(_arrows(placed, base)),
     ]
-    for rank, (slices, lanes) in placed.items():
-        events += _lanes(rank, lanes)
-        events += [_slice(rank, one, base) for one in slices]
-        events += _marks(frame, frame.ranks[rank], base, end_ns)
-    events += _arrows(placed, base)
+    events = msgspec.Raw(b"[" + b",".join(filter(None, parts)) + b"]")
     document = {"displayTimeUnit": "ms", "otherData": _about(frame, base), "traceEvents": events}
     return msgspec.json.encode(document)
+
+
+def _encoded(events: Iterable[Event]) -> bytes:
+    """The events as the inside of a list: those of one rank at a time take little memory."""
+    return msgspec.json.encode(list(events))[1:-1]
 
 
 def _process(rank: int) -> int:
@@ -115,8 +129,13 @@ def _lanes(rank: int, lanes: Iterable[str]) -> Iterator[Event]:
         yield _named("thread_sort_index", _process(rank), lane, lane)
 
 
-def _slice(rank: int, one: _Slice, base: int) -> Event:
+def _slice(rank: int, one: _Slice, base: int, arguments: _Arguments) -> Event:
     op, kind = one.one.op, printable(one.one.kind)
+    group, issuer, site = one.one.group, op.issuer, op.site
+    key = (id(group), id(op.signature), id(issuer), id(site), one.one.end, op.dated)
+    known = arguments.get(key)
+    if known is None:
+        known = arguments[key] = msgspec.Raw(msgspec.json.encode(_arguments(one.one)))
     number = f" #{op.number}" if op.number and not op.pseudo else ""
     pending = "PENDING " if one.one.end == "pending" else ""
     category = "message" if op.p2p else "call" if op.pseudo else "collective"
@@ -128,7 +147,7 @@ def _slice(rank: int, one: _Slice, base: int) -> Event:
         "tid": one.lane + 1,
         "ts": _us(one.begin_ns, base),
         "dur": one.took_ns / 1000,
-        "args": _arguments(one.one),
+        "args": known,
     }
 
 

@@ -6,8 +6,9 @@ Times are on the operator's wall clock: a host's own times plus its measured off
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -23,8 +24,7 @@ OpEnd = Literal[
 _Key = tuple[int, int, bool, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RankOp:
+class RankOp(Struct, frozen=True, gc=False):
     """One op of one rank.
 
     `begin_ns` and `end_ns` are Unix times; `end_ns` is 0 if unknown. Unless `op.dated`, it began at
@@ -55,7 +55,7 @@ def rank_ops(frame: Frame, view: JudgedRank) -> Iterator[RankOp]:
     if view.blocked_on is not None:
         waits.add(_key(view, view.blocked_on))
     for op in known_ops(view):
-        end = _end(view, op, in_question=_key(view, op) in waits)
+        end = _end(view, op, in_question=bool(waits) and _key(view, op) in waits)
         has_end = end in ("exact", "at most", "failed")
         yield RankOp(
             view,
