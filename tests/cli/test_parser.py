@@ -43,7 +43,7 @@ def test_this_host_is_meant_where_no_other_is(words: list[str], connect: list[st
         (["diagnose", "--jsn"], "did you mean --json? `frtop diagnose --help`"),
         (["stacks", "--ranks", "3"], "did you mean --rank? `frtop stacks --help`"),
         (["key", "admit", "--nme", "ann", "x"], "did you mean --name? `frtop key admit --help`"),
-        (["--ssh", "node0", "open", "x.cap"], "unrecognized arguments: --ssh"),
+        (["--ssh", "node0", "open", "x.cap"], "`frtop open` does not take --ssh: leave it out"),
         (["--ssh", "node0", "run", "--", "true"], "unrecognized arguments: --ssh"),
         (["ls"], "did you mean `frtop jobs`"),
         (["why"], "did you mean `frtop diagnose`"),
@@ -235,3 +235,13 @@ def test_who_may_look_as_a_user_is_said(
         require_root(parse(["jobs", "--user", user]))
     assert caught.value.next_step == step
     require_root(parse(["jobs", "--user", user, "--ssh", "root@node0"]))  # that host says it
+
+
+def test_hosts_of_a_site_may_be_called_like_a_file_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "node0").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FRTOP_CONNECT", "node0")
+    assert parse(["diagnose"]).connect == ["node0"]
+    assert parse(["diagnose", "node0"]).connect == ["local"]

@@ -108,7 +108,6 @@ def add_theme(verb: argparse.ArgumentParser, default: str | None = None) -> None
 def settle_hosts(options: argparse.Namespace) -> None:
     """Checks the options; if neither agents nor shells are named, this host is meant."""
     options.user = options.user or ""
-    _refuse_files(options)
     by_shell = bool(options.ssh or options.via)
     has_connect = hasattr(options, "connect")
     named = [spec for spec in getattr(options, "connect", None) or () if spec != "local"]
@@ -134,8 +133,11 @@ def settle_hosts(options: argparse.Namespace) -> None:
         options.connect = [] if by_shell or options.user else ["local"]
 
 
-def _refuse_files(options: argparse.Namespace) -> None:
-    """Raises `UsageError` if files are named together with hosts, or in the place of hosts."""
+def refuse_files(options: argparse.Namespace) -> None:
+    """Raises `UsageError` if files are named together with hosts, or in the place of hosts.
+
+    `options` are those of the command line alone.
+    """
     for name in ("connect", "ssh"):
         for spec in getattr(options, name, None) or ():
             # A folder may well be called like a host.

@@ -13,7 +13,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from frtop_tui.cli.host_options import explain_connection, require_one_job, settle_hosts
+from frtop_tui.cli.host_options import (
+    explain_connection,
+    refuse_files,
+    require_one_job,
+    settle_hosts,
+)
 from frtop_tui.cli.verbs.core import LIVE, VERBS
 from frtop_tui.cli.verbs.parts import TITLES, Help, Parser, Verbs, Version
 from frtop_tui.errors import UsageError
@@ -111,6 +116,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
         words = [without_dash(word) for word in words]
     options = top.parse_args(words)
+    refuse_files(options)
     if getattr(options, "settings", False):
         from frtop_tui.cli.settings import fill  # noqa: PLC0415 - not before a job is started
 

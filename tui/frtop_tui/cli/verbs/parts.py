@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
+from frtop_tui.cli.host_options import CONNECTION
 from frtop_tui.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,10 +56,11 @@ class Parser(argparse.ArgumentParser):
         options, rest = super().parse_known_args(args, namespace)
         if rest:
             unknown = [word.partition("=")[0] for word in rest if word.startswith("-")]
-            near = difflib.get_close_matches(
-                (unknown or rest)[0], self._option_string_actions, n=1, cutoff=0.75
-            )
+            first = (unknown or rest)[0]
+            near = difflib.get_close_matches(first, self._option_string_actions, n=1, cutoff=0.75)
             meant = f"did you mean {near[0]}? " if near else ""
+            if first in CONNECTION:
+                meant = f"`{self.prog}` does not take {first}: leave it out; "
             raise UsageError(
                 f"unrecognized arguments: {' '.join(unknown or rest)}",
                 f"{meant}`{self.prog} --help` lists the options",

@@ -30,7 +30,7 @@ def _metrics(verbs: Verbs[Parser]) -> None:
     verb.add_argument("--calls", action="store_true",
                       help="also how long ops take, by kind, group and size: about 3 µs an op for"
                       " the agents")  # fmt: skip
-    verb.add_argument("--bytes-of", type=_ranks_or_none, default=frozenset({0}), metavar="RANKS",
+    verb.add_argument("--bytes-of", type=_ranks_or_none, default=frozenset({0}), metavar="LIST",
                       help="count the bytes of these ranks' ops, which asks the agents for each"
                       " of these ops; `none` for none (default: 0)")  # fmt: skip
     add_wait(verb)
