@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from textual.binding import Binding
 from textual.dom import DOMNode
 
+from frtop_tui.screens.all_keys import own_keys, owners
 from frtop_tui.screens.help import HERE, SECTIONS, HelpScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.widgets.keyline import key_name
@@ -89,6 +90,8 @@ async def test_the_help_is_searched_and_has_typed_commands_with_their_arguments(
         assert "show the rank" not in app.text()
         await app.press("ctrl+u", *"format path")
         await app.sees(":export FORMAT [PATH]")
+        await app.press("ctrl+u", *"narrower")  # of another screen
+        await app.sees("timeline: zoom: narrower columns")
         await app.press("ctrl+u", "w")  # one letter is a key
         await app.sees("waits: who waits for whom")
         assert ":waits" not in app.text()
@@ -106,21 +109,13 @@ EXCEPTIONS = {"q: back, quit", "y: copy, save", "n: back, next"}
 """From the overview, back leads out of frtop; in a question y and n answer it."""
 
 
-def with_keys(kind: type[DOMNode]) -> Iterator[type[DOMNode]]:
-    for one in kind.__subclasses__():
-        if one.__module__.startswith("frtop_tui.") and "BINDINGS" in one.__dict__:
-            yield one
-        yield from with_keys(one)
-
-
 def test_a_key_means_one_thing_on_all_screens() -> None:
     meanings: dict[str, set[str]] = defaultdict(set)
-    for owner in {*with_keys(DOMNode)}:
-        for binding in owner.__dict__["BINDINGS"]:
-            assert isinstance(binding, Binding)
-            for key in binding.key.split(","):
+    for _, owner in owners():
+        for keys, words in own_keys(owner):
+            for key in keys:
                 # Such as "next": next rank, next op, next group.
-                meanings[key_name(key)].add(binding.description.split()[0])
+                meanings[key].add(words.split()[0].rstrip(":"))
     assert len(meanings) > 60
     several = {
         f"{key}: {', '.join(sorted(words))}"

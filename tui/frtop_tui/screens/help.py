@@ -12,6 +12,7 @@ from textual.binding import ActiveBinding, Binding, BindingType
 from textual.widgets import Input
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.screens.all_keys import own_keys, owners, words_of
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.commands import COMMANDS
 from frtop_tui.text.rank_states import LETTERS, MEANINGS
@@ -48,6 +49,7 @@ FILTER = {
 }
 
 
+UNAVAILABLE: Final = ") unavailable: "
 HERE: Final = ""
 EVERYWHERE: Final = "on every screen"
 MOVING: Final = "moving around"
@@ -96,18 +98,16 @@ def key_rows(
             *((not pair[1].show, key_priority(pair[1])) if pair[0] == HERE else ()),
         ),
     ):
-        words = binding.description
-        if binding.tooltip and binding.tooltip != words:
-            words = f"{words}: {binding.tooltip}"
+        words = words_of(binding)
         reason = why_unavailable(binding.action)
         if reason:
-            words = f"({words}) unavailable: {reason}"
+            words = f"({words}{UNAVAILABLE}{reason}"
         keys = rows.setdefault(binding.action, ([], words, section))[0]
         keys.append(key_name(binding.key))
     return [KeyRow(" ".join(keys), words, section) for keys, words, section in rows.values()]
 
 
-class Entry(NamedTuple):
+class HelpEntry(NamedTuple):
     """A key, a command or a word, with its tone, and what it means."""
 
     label: str
@@ -122,13 +122,13 @@ class Entry(NamedTuple):
         return all(word in text for word in sought.lower().split())
 
 
-def help_sections(keys: Sequence[KeyRow]) -> Iterator[tuple[str, list[Entry]]]:
+def help_sections(keys: Sequence[KeyRow]) -> Iterator[tuple[str, list[HelpEntry]]]:
     """All that help knows, in the order in which somebody on call needs it."""
     by_section = {title: list(rows) for title, rows in groupby(keys, attrgetter("section"))}
 
-    def keys_of(title: str) -> list[Entry]:
+    def keys_of(title: str) -> list[HelpEntry]:
         found = [
-            Entry(names, "dim" if words.startswith("(") else "key", words)
+            HelpEntry(names, "dim" if words.startswith("(") else "key", words)
             for names, words, _ in by_section.get(title, ())
         ]
         return sorted(found, key=lambda one: one.tone == "dim")  # what works now is first
@@ -138,15 +138,28 @@ def help_sections(keys: Sequence[KeyRow]) -> Iterator[tuple[str, list[Entry]]]:
     yield (
         "commands; tab completes",
         [
-            Entry(f":{one.usage}", "key", f"{one.summary}{f'; key {one.key}' * bool(one.key)}")
+            HelpEntry(f":{one.usage}", "key", f"{one.summary}{f'; key {one.key}' * bool(one.key)}")
             for one in COMMANDS
         ],
     )
-    states = [Entry(f"{LETTERS[one]} {one}", one, words) for one, words in MEANINGS.items()]
+    states = [HelpEntry(f"{LETTERS[one]} {one}", one, words) for one, words in MEANINGS.items()]
     yield "rank states", states
-    yield "words of a filter", [Entry(word, "key", words) for word, words in FILTER.items()]
+    yield "words of a filter", [HelpEntry(word, "key", words) for word, words in FILTER.items()]
     yield MOVING, keys_of(MOVING)
-    yield "glossary", [Entry(word, "strong", words) for word, words in GLOSSARY.items()]
+    yield "glossary", [HelpEntry(word, "strong", words) for word, words in GLOSSARY.items()]
+    yield "on other screens", list(_of_other_screens(keys))
+
+
+def _of_other_screens(keys: Sequence[KeyRow]) -> Iterator[HelpEntry]:
+    """Keys that do nothing here, once where they do the same on several screens."""
+    here = [(row.keys, row.words.removeprefix("(").split(UNAVAILABLE)[0]) for row in keys]
+    seen = {(key, words) for of_row, words in here for key in of_row.split()}
+    for screen, owner in owners():
+        for names, words in own_keys(owner):
+            new = [key for key in names if (key, words) not in seen]
+            seen.update((key, words) for key in names)
+            if new and not issubclass(owner, App):
+                yield HelpEntry(" ".join(new), "key", f"{screen}: {words}")
 
 
 class HelpLines(LineView):

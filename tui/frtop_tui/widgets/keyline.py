@@ -77,7 +77,7 @@ class KeyLine(LineView, can_focus=False):
             self._ends.append((width_of(tuple(spans)), key))
         return (tuple(spans),)
 
-    def point(self, x: int, y: int) -> bool:  # noqa: ARG002 - it has one line
+    def click_at(self, x: int, y: int) -> bool:  # noqa: ARG002 - it has one line
         """Presses the key that was clicked."""
         key = next((key for end, key in self._ends if x < end), None)
         if key is not None:

@@ -203,7 +203,7 @@ class LineView(ScrollView, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor there; a double click does what `enter` does."""
         at = event.get_content_offset(self)
-        if at is not None and self.point(at.x, at.y) and event.chain == 2:
+        if at is not None and self.click_at(at.x, at.y) and event.chain == 2:
             self.app.simulate_key("enter")
 
     def copied(self) -> str:
@@ -214,7 +214,7 @@ class LineView(ScrollView, can_focus=True):
         text = "\n".join(map(printable, rows)).strip("\n")
         return text.strip() if self.has_cursor else text
 
-    def point(self, x: int, y: int) -> bool:  # noqa: ARG002 - rows that have columns need it
+    def click_at(self, x: int, y: int) -> bool:  # noqa: ARG002 - rows that have columns need it
         """Puts the cursor on a visible cell; False if nothing is there to choose."""
         y += self.scroll_offset.y
         if not self.has_cursor or y >= len(self._lines):
@@ -243,7 +243,8 @@ class LineView(ScrollView, can_focus=True):
         if self.has_cursor:
             self.move_to(self.cursor + lines)
         else:
-            self.scroll_to(y=self.scroll_offset.y + lines, animate=False)
+            # By force, as in `move_to`: the key may be typed ahead of the first drawing.
+            self.scroll_to(y=self.scroll_offset.y + lines, animate=False, force=True)
 
     def action_choose(self) -> None:
         self.post_message(self.Chosen(self))

@@ -171,7 +171,7 @@ class RankGrid(LineView):
     def copied(self) -> str:
         return ""
 
-    def point(self, x: int, y: int) -> bool:
+    def click_at(self, x: int, y: int) -> bool:
         y += self.scroll_offset.y
         layout = self.grid_layout
         for run in layout.rows[y] if y < len(layout.rows) else ():

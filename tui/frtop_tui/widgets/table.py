@@ -161,8 +161,8 @@ class LineTable(LineView, Generic[RowT]):
             return self._strip(self._titles(self.room), self.room, chosen=False)
         return super().render_line(y)
 
-    def point(self, x: int, y: int) -> bool:
-        return y > 0 and super().point(x, y)
+    def click_at(self, x: int, y: int) -> bool:
+        return y > 0 and super().click_at(x, y)
 
     def move_to(self, y: int) -> None:
         y = max(1, y)
