@@ -16,7 +16,7 @@ import pytest
 from frtop_probe import keys
 from frtop_probe.agent import announcement
 from frtop_tui.cli import main
-from frtop_tui.cli.live import show_progress
+from frtop_tui.cli.output import show_progress
 from frtop_tui.files import capture
 from screens.scenes import hung
 from waiting import wait_for

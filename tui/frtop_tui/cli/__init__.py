@@ -33,7 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     try:
         options = parse(words)
-        status: int = options.run(options)
+        try:
+            status: int = options.run(options)
+        finally:
+            output.end_progress()
     except FrtopError as error:
         # Not needed by `frtop run`, which precedes every start of a job.
         from frtop_tui.job.naming import printable  # noqa: PLC0415

@@ -9,7 +9,8 @@ import argparse
 import json
 
 from frtop_tui.cli.file_options import open_files
-from frtop_tui.cli.live import connected, show_progress, wait_for_report
+from frtop_tui.cli.live import connected, wait_for_report
+from frtop_tui.cli.output import show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import printable
 from frtop_tui.registry import contributions

@@ -12,7 +12,8 @@ from typing import Final
 from frtop_tui.cli.capture import VERDICT_S
 from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.files import require_writable, say_written, wait_for_file
-from frtop_tui.cli.live import connected, require_ranks, show_progress, wait_for_report
+from frtop_tui.cli.live import connected, require_ranks, wait_for_report
+from frtop_tui.cli.output import show_progress
 from frtop_tui.cli.settings import folder_of
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
@@ -20,6 +21,7 @@ from frtop_tui.files.formats.registry import FORMATS
 from frtop_tui.files.formats.writing import encoded, write_export
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.coverage import coverage_text
+from frtop_tui.job.units import counted
 
 STDOUT: Final = "-"
 
@@ -68,8 +70,10 @@ def _require_new_folder(path: Path) -> None:
 
 def _export_recorded(options: argparse.Namespace, name: str, path: Path | None) -> int:
     frame = open_files(options)
+    show_progress(f"exporting {counted(len(frame.ranks), 'rank')} as {name}")
     if options.output == STDOUT:
         content = encoded(frame, name, redact=options.redact)
+        show_progress("")
         assert isinstance(content, bytes)
         return _print_bytes(content, frame)
     path = path or _unnamed_path(frame, name, options)
@@ -77,6 +81,7 @@ def _export_recorded(options: argparse.Namespace, name: str, path: Path | None) 
         size = write_export(path, frame, name, over=options.force, redact=options.redact)
     except FileExistsError as error:
         raise FrtopError(f"{path} already exists", "name another one with -o") from error
+    show_progress("")
     say_written(path, size, "", frame)
     return 0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frtop_tui.cli.option_values import seconds
+from frtop_tui.cli.output import show_progress
 from frtop_tui.cli.verbs.parts import Parser, Verbs, command
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ def open_files(options: argparse.Namespace, *, explain: bool = False) -> Frame:
     from frtop_tui.files.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow
     from frtop_tui.files.loader import open_paths  # noqa: PLC0415
 
-    paths = [Path(path) for path in options.paths]
-    return open_paths(paths, options.job, pattern_of(options.ranks_from), explain=explain)
+    paths, pattern = [Path(path) for path in options.paths], pattern_of(options.ranks_from)
+    frame = open_paths(paths, options.job, pattern, explain=explain, progress=show_progress)
+    show_progress("")
+    return frame
 
 
 def add_consumer(

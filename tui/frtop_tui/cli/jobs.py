@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from frtop_tui.cli.live import SEARCH_S, AppearanceTimer, connected, show_progress
+from frtop_tui.cli.live import SEARCH_S, AppearanceTimer, connected
+from frtop_tui.cli.output import show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import known_jobs

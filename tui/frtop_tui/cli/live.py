@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from frtop_probe import wire
-from frtop_tui.cli.output import stderr_width
+from frtop_tui.cli.output import show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.confirmation import Settling
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -21,7 +21,6 @@ from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import listed, printable
 from frtop_tui.job.units import counted
 from frtop_tui.statistics.wanted import StatisticsWanted
-from frtop_tui.terminal import moves_cursor
 
 if TYPE_CHECKING:
     from frtop_tui.connect.live import LiveSource
@@ -338,12 +337,3 @@ def agrees(question: str) -> bool:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return False
-
-
-def show_progress(line: str) -> None:
-    """Replaces the line of progress on stderr; does nothing unless that is a terminal."""
-    if sys.stderr.isatty() and moves_cursor():
-        stream = getattr(sys.stderr, "unchanged", sys.stderr)
-        # A line that wraps could not be replaced.
-        text = printable(line)[: stderr_width() - 1]
-        print(f"\r\x1b[K{text}", end="", file=stream, flush=True)

@@ -31,6 +31,7 @@ class TerminalOutput:
 
     def __init__(self, stream: TextIO) -> None:
         self.unchanged = stream
+        self.has_progress = False
 
     def write(self, text: str) -> int:
         lines = text.split("\n")
@@ -128,6 +129,26 @@ def stderr_width() -> int:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):  # no terminal, or a replacement in Python
         return 80
+
+
+def show_progress(line: str) -> None:
+    """Replaces the line of progress on stderr; does nothing unless that is a terminal."""
+    from frtop_tui.job.naming import printable  # noqa: PLC0415 - slow, not for every command
+    from frtop_tui.terminal import moves_cursor  # noqa: PLC0415
+
+    stream = sys.stderr
+    if stream.isatty() and moves_cursor():
+        text = printable(line)[: stderr_width() - 1]  # a line that wraps could not be replaced
+        if isinstance(stream, TerminalOutput):
+            stream.has_progress = bool(text)
+        unchanged = getattr(stream, "unchanged", stream)
+        print(f"\r\x1b[K{text}", end="", file=unchanged, flush=True)
+
+
+def end_progress() -> None:
+    """Removes the line of progress, if there is one."""
+    if getattr(sys.stderr, "has_progress", False):
+        show_progress("")
 
 
 def say(*paragraphs: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.live import connect
+from frtop_tui.cli.output import show_progress
 from frtop_tui.cli.settings import folder_of
 from frtop_tui.errors import UsageError
 from frtop_tui.terminal import moves_cursor
@@ -51,8 +52,10 @@ def run_open(options: argparse.Namespace) -> int:
     from frtop_tui.connect.recorded import RecordedSource  # noqa: PLC0415
 
     source = RecordedSource(open_files(options))
+    show_progress("opening the screen")
     from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
 
+    show_progress("")
     return run_app(source, **_look(options))
 
 

@@ -18,9 +18,9 @@ from frtop_tui.cli.live import (
     can_ask,
     connected,
     require_ranks,
-    show_progress,
     wait_for_ranks,
 )
+from frtop_tui.cli.output import show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError

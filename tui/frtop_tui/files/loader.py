@@ -20,11 +20,13 @@ from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.files import blackbox, capture, nccl_ras, pyspy, stacks
+from frtop_tui.files.bounded_read import Progress, announced, quietly
 from frtop_tui.files.filling import filled
 from frtop_tui.files.flightrecorder.file_names import RankPattern
 from frtop_tui.files.flightrecorder.job_dumps import load_job
 from frtop_tui.files.paths import Files, files_in, is_folder
 from frtop_tui.job.naming import job_call, job_names, job_place, job_title, listed, typed
+from frtop_tui.job.units import counted
 
 MAX_NOTES: Final = 20
 """On unreadable files; they appear above the verdict."""
@@ -47,24 +49,29 @@ def open_paths(
     pattern: RankPattern | None = None,
     *,
     explain: bool = False,
+    progress: Progress = quietly,
 ) -> Frame:
     """Loads the job recorded last, or the one named `job`, as a frame.
 
     The frame names files that cannot be read. `pattern` says where names of dumps and stacks
-    contain the rank; with `explain`, the frame has a trace of its judgement.
+    contain the rank; with `explain`, the frame has a trace of its judgement. `progress` is told
+    what is being read.
 
     Raises:
         Unreadable: no file can be read, or none holds that job.
     """
-    frame = _opened(paths, job, pattern)
+    frame = _opened(paths, job, pattern, progress)
     return with_trace(frame) if explain else replace(frame, trace=None)
 
 
-def _opened(paths: Sequence[Path], job: str | None, pattern: RankPattern | None) -> Frame:
+def _opened(
+    paths: Sequence[Path], job: str | None, pattern: RankPattern | None, progress: Progress
+) -> Frame:
+    progress("looking for files")
     files = files_in(paths, pattern)
-    captures = _newest_first(files)
+    captures = _newest_first(files, progress)
     boxes: list[blackbox.BoxFile] = []
-    for path in files.boxes:
+    for path in announced(files.boxes, "black boxes", progress):
         try:
             boxes.append(blackbox.load(path))
         except Unreadable as error:
@@ -74,12 +81,13 @@ def _opened(paths: Sequence[Path], job: str | None, pattern: RankPattern | None)
     if not captures and not boxes:
         if not dumped and not answers:
             raise _nothing(paths, files.problems, files.next_steps)
-        frame = _load_dumps(files, pattern) if dumped else nccl_ras.frame_of(answers)
+        frame = _load_dumps(files, pattern, progress) if dumped else nccl_ras.frame_of(answers)
         _check_name(frame, job)
         return _with_notes(frame, [*_said(answers, frame), *files.problems])
+    progress(f"judging {counted(len(captures) + len(boxes), 'file')}")
     frame, unused = _load_newest(captures, boxes, job)
     if dumped:
-        frame = _fill(frame, files, pattern)
+        frame = _fill(frame, files, pattern, progress)
     also = [f"also there: {listed(unused)}"] if unused else []
     return _with_notes(frame, [*also, *_said(answers, frame), *files.problems])
 
@@ -98,12 +106,12 @@ def _said(answers: Sequence[nccl_ras.Answer], frame: Frame) -> list[str]:
     return [text for answer in answers for text in nccl_ras.said_of(answer, frame)]
 
 
-def _load_dumps(files: Files, pattern: RankPattern | None) -> Frame:
+def _load_dumps(files: Files, pattern: RankPattern | None, progress: Progress) -> Frame:
     """The one job of the dumps and stacks, named after their folder."""
-    seen = stacks.read(files.stacks, files.problems, pattern)
+    seen = stacks.read(files.stacks, files.problems, pattern, progress)
     if files.dumps:
         try:
-            return load_job(files.dumps, files.problems, seen, pattern)
+            return load_job(files.dumps, files.problems, seen, pattern, progress)
         except Unreadable as error:
             if not seen.last:
                 raise
@@ -114,9 +122,9 @@ def _load_dumps(files: Files, pattern: RankPattern | None) -> Frame:
     return pyspy.frame_of(folder, seen.last, seen.notes, seen.before)
 
 
-def _fill(frame: Frame, files: Files, pattern: RankPattern | None) -> Frame:
+def _fill(frame: Frame, files: Files, pattern: RankPattern | None, progress: Progress) -> Frame:
     try:
-        return filled(frame, _load_dumps(files, pattern), files.problems)
+        return filled(frame, _load_dumps(files, pattern, progress), files.problems)
     except Unreadable as error:
         files.refuse(error)
         return frame
@@ -161,9 +169,9 @@ def _load_newest(
     return replace(frame, other_jobs=other), [one.path.name for one in captures]
 
 
-def _newest_first(files: Files) -> list[_Capture]:
+def _newest_first(files: Files, progress: Progress) -> list[_Capture]:
     found = []
-    for path in files.captures:
+    for path in announced(files.captures, "captures", progress):
         try:
             found.append(_Capture(path, capture.read_head(path)))
         except Unreadable as error:

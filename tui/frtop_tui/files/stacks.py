@@ -19,6 +19,7 @@ from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
 from frtop_tui.diagnosis.evidence.stack_state import has_device, stack_state
 from frtop_tui.errors import Unreadable
 from frtop_tui.files import pyspy
+from frtop_tui.files.bounded_read import Progress, announced, quietly
 from frtop_tui.files.flightrecorder.file_names import Claim, RankPattern
 from frtop_tui.files.flightrecorder.file_names import assign_ranks as ranks_of
 from frtop_tui.files.flightrecorder.file_names import parse_name as named
@@ -122,11 +123,16 @@ def _joined(view: ObservedRank, seen: ObservedRank) -> ObservedRank:
     )
 
 
-def read(paths: Sequence[Path], troubles: list[str], pattern: RankPattern | None = None) -> Stacks:
+def read(
+    paths: Sequence[Path],
+    troubles: list[str],
+    pattern: RankPattern | None = None,
+    progress: Progress = quietly,
+) -> Stacks:
     """The stacks in these files; adds a sentence to `troubles` for each unreadable file."""
     claims: list[Claim] = []
     taken: list[pyspy.Taken] = []
-    for path in paths:
+    for path in announced(paths, "stacks", progress):
         try:
             threads = pyspy.stacks_of(path)
             written = path.stat().st_mtime_ns

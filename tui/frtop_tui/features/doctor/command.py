@@ -10,7 +10,7 @@ from frtop_probe.features.doctor.examination import examine
 from frtop_probe.features.doctor.facts import SearchFacts
 from frtop_probe.features.doctor.host_reader import read_host
 from frtop_probe.features.doctor.search import find_ranks
-from frtop_tui.cli.live import show_progress
+from frtop_tui.cli.output import show_progress
 from frtop_tui.errors import UsageError
 from frtop_tui.features.doctor.service_facts import read_service
 from frtop_tui.features.doctor.words import doctor_document, doctor_lines

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from frtop_probe.features.doctor.examination import examine
-from frtop_tui.cli.live import require_root, show_progress
+from frtop_tui.cli.live import require_root
+from frtop_tui.cli.output import show_progress
 from frtop_tui.connect.pipes import kubernetes
 from frtop_tui.connect.pipes.places import places
 from frtop_tui.errors import FrtopError, Unreachable, UsageError

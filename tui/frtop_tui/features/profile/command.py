@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from frtop_tui.cli.files import require_writable
-from frtop_tui.cli.live import agrees, await_rank, can_ask, connected, show_progress, wait_for_ranks
-from frtop_tui.cli.output import say
+from frtop_tui.cli.live import agrees, await_rank, can_ask, connected, wait_for_ranks
+from frtop_tui.cli.output import say, show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.profile.allocation_words import allocation_lines

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from frtop_tui.cli.file_options import open_files
-from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
+from frtop_tui.cli.live import connect, wait_for_ranks
+from frtop_tui.cli.output import show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
@@ -110,9 +111,13 @@ def _answered(source: Source, wait_s: float) -> Frame:
 
 def run_diff(options: argparse.Namespace) -> int:
     """Returns 0 whatever changed; with limits, the result of the checks."""
-    before, after = (open_paths([Path(path)], options.job) for path in (options.a, options.b))
+    before, after = (
+        open_paths([Path(path)], options.job, progress=show_progress)
+        for path in (options.a, options.b)
+    )
     after = without_overlap(before, after)
     checks = _checks(before, after, options.fail_above) if options.fail_above else None
+    show_progress("")
     if options.json:
         document = comparison_document(before, after)
         if checks is not None:

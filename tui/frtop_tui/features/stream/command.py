@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from frtop_tui.cli.file_options import open_files
-from frtop_tui.cli.live import AppearanceTimer, connected, require_job, show_progress
+from frtop_tui.cli.live import AppearanceTimer, connected, require_job
+from frtop_tui.cli.output import show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.stream.events import SCHEMA, EventsLost, StreamEnd, StreamEvent, StreamHead

@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState
-from frtop_tui.cli.live import agrees, can_ask, connected, show_progress, wait_for_ranks
+from frtop_tui.cli.live import agrees, can_ask, connected, wait_for_ranks
+from frtop_tui.cli.output import show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError

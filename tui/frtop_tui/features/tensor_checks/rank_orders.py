@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from frtop_tui.cli.live import show_progress
+from frtop_tui.cli.output import show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder

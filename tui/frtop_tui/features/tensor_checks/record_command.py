@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
-from frtop_tui.cli.live import connected, show_progress, wait_for_ranks
+from frtop_tui.cli.live import connected, wait_for_ranks
+from frtop_tui.cli.output import show_progress
 from frtop_tui.features.tensor_checks.command import json_text, ranks_to_ask
 from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder
 from frtop_tui.features.tensor_checks.rank_orders import RankOrders

@@ -23,6 +23,7 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.evidence.progress import progress_of
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
+from frtop_tui.files.bounded_read import Progress, announced, quietly
 from frtop_tui.files.flightrecorder.blocked import blocked_ops, is_recent, outdated, unfinished_ops
 from frtop_tui.files.flightrecorder.dump import Dump, parse_dump
 from frtop_tui.files.flightrecorder.dump_file import read_dumps
@@ -56,7 +57,7 @@ from frtop_tui.job.model import (
 )
 from frtop_tui.job.naming import folded, listed, printable
 from frtop_tui.job.record import COMPARABLE_NS
-from frtop_tui.job.units import duration
+from frtop_tui.job.units import counted, duration
 
 KIND: Final = "Flight Recorder dumps"
 OVER: Final = "these are dumps that torch wrote: there is no job to ask"
@@ -82,6 +83,7 @@ def load_job(
     problems: list[str],
     stacks: Stacks | None = None,
     pattern: RankPattern | None = None,
+    progress: Progress = quietly,
 ) -> Frame:
     """Judges the job in these dumps, with py-spy's stacks of the same ranks.
 
@@ -95,7 +97,7 @@ def load_job(
     before = len(problems)
     found: list[_File] = []
     with _garbage_collection_off():
-        for path in paths:
+        for path in announced(paths, "dumps", progress):
             try:
                 found += _read(path, keep, pattern, problems)
             except Unreadable as error:
@@ -110,6 +112,7 @@ def load_job(
         ]
         if not dumps:
             raise Unreadable(listed([*problems[before:], *notes]), HOW_TO_NAME)
+        progress(f"judging {counted(len(dumps), 'dump')}")
         folder = Path(os.path.commonpath([path.absolute().parent for path in paths]))
         return _frame_of(folder, dumps, notes, stacks)
 
