@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
@@ -58,7 +59,10 @@ async def test_native_stacks_pass_on_no_control_characters() -> None:
     assert all(map(harmless, said)), said
 
 
-async def test_no_screen_passes_on_control_characters() -> None:
+async def test_no_screen_passes_on_control_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a copied text may be written
     async with driven(scenes.connecting(), size=(160, 50)) as app:
         for scene in (scenes.hung, answer_scenes.recorded):
             writing = Writing("capture", "written", f"a{EVIL}", problem=Problem(EVIL, EVIL))
