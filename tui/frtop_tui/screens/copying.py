@@ -89,6 +89,7 @@ class CopyingApp(FeatureApp, PastApp, inherit_bindings=False):
             self.notify("Nothing to copy: there is no verdict.", timeout=4)
             return
         self.copy_to_clipboard(text)
+        self.clear_notifications()  # those of the key before
         before, self._copied = self._copied, (text, time.monotonic())
         again = before[0] == text and self._copied[1] < before[1] + AGAIN_S
         # Not awaited: tmux and file systems may hang.
