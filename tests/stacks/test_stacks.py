@@ -175,7 +175,7 @@ async def test_other_failures_and_malformed_output_are_reported(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(tool_process, "MAX_OUTPUT", 1_000_000)
     fake_py_spy(script)
-    dump = await stacks.dump(sleeper.pid, 10)
+    dump = await stacks.dump(sleeper.pid, DEADLINE_S)
     assert (dump.error, dump.help) == ("failed", says or dump.help)
 
 
