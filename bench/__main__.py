@@ -29,6 +29,7 @@ CORE: Final = (
     "big_job",
     "diagnosis",
     "dumps",
+    "trace_export",
 )
 FEATURES: Final = Path(__file__).with_name("features")
 """A measurement for each feature that has one, under its name."""

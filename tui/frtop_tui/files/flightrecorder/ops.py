@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from frtop_probe import wire
@@ -197,11 +198,11 @@ class Ops:
         """The innermost line outside torch."""
         if not isinstance(frames, list) or not frames:
             return None
-        inner = [frame for frame in frames[:_MAX_FRAMES] if isinstance(frame, dict)]
-        if not inner:
+        inner = (_traced(frame) for frame in frames[:_MAX_FRAMES] if isinstance(frame, dict))
+        first = next(inner, None)
+        if first is None:
             return None
-        own = next((frame for frame in map(_traced, inner) if is_user_code(frame)), None)
-        own = own or _traced(inner[0])
+        own = next((frame for frame in chain((first,), inner) if is_user_code(frame)), first)
         key = (own.file, own.line, own.function)
         return self._sites.setdefault(key, wire.Site(*key))
 
