@@ -21,8 +21,10 @@ _MAX_ENTRY: Final = 64 * 1024
 """Bytes of one entry."""
 _NUMBER: Final = rb"(?:K.|M..|J....)"
 _LIST: Final = re.compile(rb"X\x07\x00\x00\x00entries(?:q.|r....)\]\((?=\}\()", re.DOTALL)
-_NEW: Final = re.compile(rb"X..\x00\x00|uq.|ur..[\x00-\x0f]\x00", re.DOTALL)
-"""A text, or the end of a line of a stack, to which later entries refer."""
+_TEXT: Final = re.compile(rb"X..\x00\x00", re.DOTALL)
+_LINE_END: Final = re.compile(rb"u(?:q.|r..[\x00-\x0f]\x00)", re.DOTALL)
+"""Later entries refer to a text, and to a line of a stack. One pattern for both takes 15 times as
+long: it has no first byte to search for."""
 
 
 def trim_pickle(data: bytes, keep: int) -> bytes | None:
@@ -44,7 +46,7 @@ def trim_pickle(data: bytes, keep: int) -> bytes | None:
     unfinished = [m.start() for m in re.finditer(re.escape(retired + b"\x89"), data[:tail])]
     if tail <= start or len(unfinished) > _MAX_FOUND:
         return None
-    new = [m.start() for m in _NEW.finditer(data, start, tail)]
+    new = [m.start() for one in (_TEXT, _LINE_END) for m in one.finditer(data, start, tail)]
     wanted = {*new, *(at for at in unfinished if at >= start)}
     groups: dict[bytes, list[int]] = {}
     for match in re.compile(re.escape(group) + _NUMBER, re.DOTALL).finditer(data, start):
