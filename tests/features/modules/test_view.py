@@ -85,7 +85,7 @@ async def test_of_a_file_it_shows_the_files_window() -> None:
     async with driven(frame) as app:
         await open_modules(app)
         await app.sees("collectives by module · sum of 62 ranks, 2 missing · last 60 s")
-        await app.press("w")
+        await app.press("W")
         await app.sees("The window is the one in the file.")
 
 
@@ -93,5 +93,5 @@ async def test_it_says_whose_window_it_still_shows() -> None:
     async with driven(with_modules(), size=(120, 24)) as app:
         await open_modules(app)
         await app.sees("window as far as rings reach, asked for: still last 60 s")
-        await app.press("w")
+        await app.press("W")
         await app.sees("sum of 62 ranks, 2 missing · last 60 s")
