@@ -35,12 +35,12 @@ def complete() -> None:
             names_files = action.metavar is None or any(one in action.metavar for one in PATHS)
             if action.choices is None and not names_files:
                 action.completer = _nothing  # type: ignore[attr-defined]
-    line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
-    quote, begun, _, words, _ = split_line(line, point)
+    line, cursor = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
+    quote, begun, _, words, _ = split_line(line, cursor)
     place = command_at(words[1:], verbs.choices)
     if place:  # options before the command say nothing about what may follow it
         line = f"{shlex.join([words[0], *words[place + 1 :]])} {quote}{begun}"
-        os.environ.update(COMP_LINE=line, COMP_POINT=str(len(line)))
+        os.environ |= {"COMP_LINE": line, "COMP_POINT": str(len(line))}
     argcomplete.autocomplete(top, always_complete_options=False)
 
 

@@ -23,9 +23,9 @@ class Help(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []
-        for is_kept, group in groupby(text.splitlines(), lambda row: row[:2] in ("", "  ")):
+        for as_written, group in groupby(text.splitlines(), lambda row: row[:2] in ("", "  ")):
             rows = list(group)
-            if not is_kept:
+            if not as_written:
                 rows = self._split_lines(" ".join(rows), width)
             lines += [indent + row for row in rows]
         return "\n".join(lines)
