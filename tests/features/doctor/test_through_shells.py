@@ -140,7 +140,6 @@ def test_nothing_is_left_there_however_frtop_ends(
     [
         (("--ssh", "node0", "--pid", "1"), "--pid names a process of this host"),
         (("--through", "node0"), "--through is for hosts of --ssh"),
-        (("--ssh", "node0", "doctor"), "'doctor' is listed among the hosts"),
         (("--pid", "1", "--python", "python3"), "next: leave out one"),
     ],
 )

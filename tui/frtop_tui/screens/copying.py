@@ -74,8 +74,8 @@ class CopyingApp(FeatureApp, PastApp, inherit_bindings=False):
 
     def __init__(self) -> None:
         super().__init__()
-        self._copied = ("", 0.0)
-        """The last text, and when it was copied."""
+        self._copied: tuple[tuple[object, ...], float] = ((), 0.0)
+        """What was copied last, and when; its text may have changed since, as ages do."""
 
     def action_copy(self) -> None:
         """Copies the row or pane that has the focus; the verdict from the overview."""
@@ -90,8 +90,9 @@ class CopyingApp(FeatureApp, PastApp, inherit_bindings=False):
             return
         self.copy_to_clipboard(text)
         self.clear_notifications()  # those of the key before
-        before, self._copied = self._copied, (text, time.monotonic())
-        again = before[0] == text and self._copied[1] < before[1] + AGAIN_S
+        line = focused.cursor if isinstance(focused, LineView) else 0
+        before, self._copied = self._copied, ((self.screen, what, line), time.monotonic())
+        again = before[0] == self._copied[0] and self._copied[1] < before[1] + AGAIN_S
         # Not awaited: tmux and file systems may hang.
         self.run_worker(self._copy_or_write(text, what, frame, again=again), group="copy")
 
