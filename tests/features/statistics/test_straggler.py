@@ -130,6 +130,7 @@ async def test_statistics_of_a_mesh_begin_where_the_straggler_is_late_by_itself(
         await app.press("5")
         await app.sees("by line: 9", "tp:*", "dp:*", "pp:*")
         table = app.screen.query_one(CallStatisticsTable)
+        await app.sees("stragglers first")
         assert table.rows[0].last.rank == straggler
         apart = [row for row in table.rows if row.of_row]
         late = {row.group for row in apart if not table.at.passes_on(row)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from frtop_probe import wire
 from frtop_tui.features.timeline.queues_view import QueuesScreen, QueueTable
 from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.rank import RankScreen
@@ -55,6 +56,15 @@ async def test_the_culprit_stands_first_beside_those_that_wait_for_it() -> None:
         )
         app.app.tick()
         assert app.source.orders["timeline"][-1].ranks == (37, 0, 1, 2)
+
+
+async def test_an_op_lasts_no_longer_than_its_process() -> None:
+    frame = scenes.hung()
+    ended = wire.ExitInfo(scenes.HOST_NOW - 60 * scenes.S, signal=9)
+    dead = replace(frame.ranks[0], state="dead", exit_info=ended)
+    async with driven(replace(frame, ranks={**frame.ranks, 0: dead}), size=(120, 30)) as app:
+        await app.press("enter", "c", "G")
+        await app.sees("3m12s†", "4m12s+")
 
 
 async def test_new_ops_are_appended_and_the_cursor_stays_on_its_op() -> None:

@@ -176,6 +176,10 @@ class Rank(Struct, frozen=True):
         """Seconds between a time of this rank's host and the operator's `now_ns`."""
         return max(0.0, (now_ns - self.clock_ns - host_ns) / 1e9)
 
+    def until_ns(self, now_ns: int) -> int:
+        """The end of its process, else `now_ns`: nothing of it lasts longer (operator's clock)."""
+        return now_ns if self.exit_info is None else self.exit_info.at_ns + self.clock_ns
+
     def state_age_s(self, now_ns: int) -> float | None:
         """How long it has been in its state; None if unknown, as in dumps."""
         if not self.state_since_ns or not self.evidence.has_ages:

@@ -7,7 +7,8 @@ from typing import Final
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.text.statistics_words import LONGEST_S, last_issued_ns
 
-WINDOWS: Final = (60.0, 10.0, 0.0)
+SHORTEST_S: Final = 10.0
+WINDOWS: Final = (60.0, SHORTEST_S, 0.0)
 """Seconds, in the order of the key; 0 is as far as rings reach."""
 
 
@@ -33,7 +34,7 @@ class WindowedScreen(FrameScreen):
         if last_ns and now_ns - last_ns > seconds * 1e9:
             return 0.0
         if self.frame.health == "slow" and now_ns - self.frame.since_ns < seconds * 1e9:
-            return min(seconds, *WINDOWS[:2])
+            return min(seconds, SHORTEST_S)
         return seconds
 
     @property

@@ -107,7 +107,7 @@ def steps_line(frame: Frame, room: int) -> Line:
     if len(took) < _FEWEST_STEPS:
         return ()
     fast = sorted(took)[len(took) // 5]
-    title, last = "steps ", f" {timing(took[-1])}"
+    title, last = "steps ", f" last {timing(took[-1])}"
     width = min(_MOST_BARS, len(took), room - len(title) - len(last))
     if width < _FEWEST_STEPS:
         return ()

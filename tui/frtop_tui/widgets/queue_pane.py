@@ -202,9 +202,9 @@ def queue_lines(
         if rank.exit_info is not None:
             waits = ", when its process ended"
         rows.append((("pending  ", "dim"), (f"{len(pending) + rank.pending_more}{waits}", "")))
-    until_ns = now_ns if rank.exit_info is None else rank.exit_info.at_ns + rank.clock_ns
     for op in pending:
-        took = (age_text(rank.age_s(op.issued_ns, until_ns), least=not op.dated), "warn")
+        lasted_s = rank.age_s(op.issued_ns, rank.until_ns(now_ns))
+        took = (age_text(lasted_s, least=not op.dated), "warn")
         rows.append(op_line(rank, op, took, columns, width))
     if rank.pending_more:
         rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))

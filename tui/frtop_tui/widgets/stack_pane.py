@@ -178,7 +178,7 @@ class StackPane(LineView):
         name = f"rank {rank.rank}: " if self.names_rank else ""
         if self.native:
             self.entitle(native_title(rank, frame.now_ns))
-        elif snapshot is None or not snapshot.dumps:
+        elif snapshot is None or not any(dump.threads for dump in snapshot.dumps):
             self.entitle(f"{name}stack")
         else:
             taken = rank.stacks_taken_ns or snapshot.at_ns

@@ -135,11 +135,16 @@ class StatisticsView:
         """The title of the column that rows are sorted by."""
         return self.sorts.get(self.grouping) or DEFAULT_SORT.get(self.grouping, "waited")
 
+    @property
+    def begins_with_stragglers(self) -> bool:
+        """Whether the rows of a verdict's stragglers come first: until somebody sorts."""
+        return bool(self.at.places) and self.grouping not in ("rank", *self.sorts)
+
     def calls(self) -> list[StatisticsRow]:
         """The calls that match the filter, in order, each with its groups below it."""
         rows = [row for row in self._calls if matches(row.text, self.filter_text)]
         ordered = self._sorted(rows, call_columns(self.grouping, self.at))
-        if self.at.places and self.grouping not in self.sorts:  # the stragglers of a verdict first
+        if self.begins_with_stragglers:
             ordered.sort(key=lambda row: row.last.rank not in self.at.blamed)
         self.count = len(rows)
         return [one for row in ordered for one in (row, *self._below.get(row.key, ()))]

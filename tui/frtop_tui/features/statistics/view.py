@@ -150,7 +150,8 @@ class StatisticsScreen(FilteredScreen, WindowedScreen):
             table.show_rows(calls, view.grouping)
         else:
             table.show_rows(view.ranks())
-        also = f", filter {view.filter_text}" if view.filter_text else ""
+        also = ", stragglers first" if view.begins_with_stragglers else ""
+        also += f", filter {view.filter_text}" if view.filter_text else ""
         window, _ = wanted_words(self.window_s, frame.screen_statistics)
         wanted = f" · {window}" if frame.recorded is None else ""
         table.entitle(f"by {view.grouping}: {view.count:,}{also}{wanted}")

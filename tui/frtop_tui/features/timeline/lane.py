@@ -103,6 +103,11 @@ class Lane:
                 return position
         return None
 
+    def pending_ns(self, position: int, now_ns: int) -> int:
+        """How long an op has been pending at `now_ns` (the rank's clock), or was at the end."""
+        until_ns = now_ns if self.ended_ns is None else self.ended_ns
+        return max(0, until_ns - self.ops.issued[position])
+
     def last_by(self, at_ns: int) -> int:
         """Position of the last op issued by `at_ns` (operator's clock), -1 for none."""
         return bisect_left(self.ops.issued, at_ns - self.clock_ns + 1) - 1

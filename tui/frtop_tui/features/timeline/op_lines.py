@@ -102,10 +102,10 @@ def error_text(error_ns: int | None) -> str:
 def _took(lane: Lane, position: int) -> str:
     ops = lane.ops
     if ops.pending(position):
+        lasted = timing(lane.pending_ns(position, ops.known_until))
         if lane.ended_ns is not None:
-            lasted = timing(lane.ended_ns - ops.issued[position])
             return f"still pending after {lasted}, when its process ended"
-        return f"pending for {timing(ops.known_until - ops.issued[position])}"
+        return f"pending for {lasted}"
     if not ops.end_known(position):
         return "its end is not known"
     took = timing(abs(ops.took[position]))

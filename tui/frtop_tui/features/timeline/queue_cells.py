@@ -147,8 +147,10 @@ def _cell(lane: Lane, position: int, now_ns: int, differing: Differing | None, w
             return _value(lane.ops.op(position), name, position), "bad"
     ops = lane.ops
     if ops.pending(position):
-        lasts = timing(max(0, now_ns - ops.issued[position]))
-        return f"pending {lasts}" if width > _WORDS + 4 else f"{lasts.replace(' ', '')}+", "warn"
+        lasts = timing(lane.pending_ns(position, now_ns))
+        mark = "+" if lane.ended_ns is None else "†"
+        spelt = f"pending {lasts}" + f" {mark}" * (mark == "†")
+        return (spelt if width > _WORDS + 4 else f"{lasts.replace(' ', '')}{mark}"), "warn"
     if not ops.end_known(position):
         return "issued", "dim"
     took = timing(abs(ops.took[position]))
