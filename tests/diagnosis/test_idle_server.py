@@ -37,6 +37,13 @@ def test_an_idle_server_holds_up_the_others_and_is_not_hung(
     assert exit_status(found) == 5
 
 
+def test_a_server_that_looks_for_clients_at_this_moment_is_idle_as_well() -> None:
+    scene = absent(thread_server)
+    scene.actors[2].active = True  # it wakes twice a second, to see whether it is to end
+    found = scene.settle()
+    assert (only(found).why.cause, found.health) == ("idle", "held up")
+
+
 def test_a_rank_without_progress_is_blamed_before_an_idle_server() -> None:
     scene = absent(asyncio_server)
     scene.actors[3].pending.clear()

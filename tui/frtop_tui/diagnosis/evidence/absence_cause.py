@@ -23,7 +23,6 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     StackLocation,
     function_name,
     locate,
-    serves,
 )
 from frtop_tui.diagnosis.evidence.working_thread import (
     ThreadChain,
@@ -166,8 +165,7 @@ def _awaits_work(view: Rank) -> bool:
     if working is None or is_handler(working) or not _is_at_queue(working):
         return False
     kinds = {
-        # One that looks for clients at this moment may be awake.
-        "idle" if serves(thread.frames) else locate(thread, kernel_view(view, thread)).kind
+        locate(thread, kernel_view(view, thread)).kind
         for thread in view.threads
         if thread.frames and thread is not working and thread.tid != view.identity.recorder_tid
     }

@@ -211,8 +211,9 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
     shown = shown_frames(frames)[0]
     if _waits_for_file_lock(process) and kind != "dataloader" and kind not in OP_WAITS:
         return StackLocation("file_lock", line, shown)
-    waits = serves(frames) or serves_rpc(frames)
-    if (waits and not stack.active) or _awaits_engine(frames):
+    # A server wakes to see whether it is to end: at that moment its thread is active.
+    finished = serves_rpc(frames) and not stack.active
+    if serves(frames) or finished or _awaits_engine(frames):
         return StackLocation("idle", line, shown)
     if kind is not None:
         return StackLocation(_corrected(kind, leaf, process), line, shown)
