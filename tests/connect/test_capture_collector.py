@@ -80,6 +80,18 @@ class Scene:
     def run(
         self, one: CaptureCollector, frame: Frame, seconds: int = 60, agent: Agent = respond
     ) -> None:
+        self.sees(one, frame, seconds, agent)
+
+        def is_over() -> bool:
+            self.files.update(self.now)
+            return one.over
+
+        wait_for(is_over, "the capture is over", pause_s=0.001)
+
+    def sees(
+        self, one: CaptureCollector, frame: Frame, seconds: int, agent: Agent = respond
+    ) -> None:
+        """Lets time pass, up to the moment when all was collected."""
         for _ in range(20 * seconds):
             self.now += S // 20
             now_frame = replace(frame, now_ns=self.now, wall_ns=self.now)
@@ -95,12 +107,6 @@ class Scene:
             self.tracker.update(self.now)
             if one.writing.state == "writing":
                 break
-
-        def is_over() -> bool:
-            self.files.update(self.now)
-            return one.over
-
-        wait_for(is_over, "the capture is over", pause_s=0.001)
 
 
 @pytest.fixture
@@ -328,6 +334,32 @@ def test_a_verdict_is_waited_for_only_where_it_is_asked(
     frame = frame_of(*ranks(["a"], 1), health="hung", verdicts=(SUSPECT,))
     begun = scene.now
     scene.run(scene.begin(frame, settle_ns=settle_s * S), frame)
+    assert waits_s * S <= scene.now - begun < (waits_s + 1) * S
+
+
+@pytest.mark.parametrize(("back_s", "waits_s", "missing"), [
+    (4, 5, []),
+    (99, 10, ["no news of ranks 2-3: they stopped reporting while this was collected"]),
+])  # fmt: skip
+def test_hosts_that_the_requests_silence_may_report_again_before_the_frame_is_written(
+    scene: Scene, back_s: int, waits_s: int, missing: list[str]
+) -> None:
+    confirmed = replace(SUSPECT, confidence="confirmed")
+    before = frame_of(*ranks(["a", "b"], 2), health="hung", verdicts=(confirmed,))
+    gone = {rank: replace(view, state="unreachable") for rank, view in before.ranks.items()}
+    silenced = replace(
+        before,
+        ranks={**before.ranks, **{rank: gone[rank] for rank in (2, 3)}},
+        health="undecided", verdicts=(SUSPECT,),
+    )  # fmt: skip
+    suspected = replace(before, verdicts=(SUSPECT,))
+    one, begun = scene.begin(before), scene.now
+    scene.sees(one, silenced, back_s)
+    scene.sees(one, suspected, 1)
+    scene.run(one, before)
+    ((written, _, said),) = scene.written
+    assert list(said) == missing
+    assert written.verdicts == ((SUSPECT,) if missing else (confirmed,))
     assert waits_s * S <= scene.now - begun < (waits_s + 1) * S
 
 

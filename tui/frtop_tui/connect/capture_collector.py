@@ -34,6 +34,9 @@ from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import folded, same_job
 
 DEADLINE_NS: Final = 20_000_000_000
+RECOVERY_NS: Final = 10_000_000_000
+"""Requests load the hosts. Those that fell silent get this long to report again, and a verdict that
+was confirmed to be so again, before the frame is written."""
 HOSTS_AT_ONCE: Final = 32
 """Responses that may arrive together: each is decoded between two updates."""
 HISTORIES_AT_ONCE: Final = 2
@@ -72,6 +75,9 @@ class CaptureCollector:
         self._path = path
         self._replace_existing = False
         self._job = frame.job
+        self._reporting = _reporting(frame)
+        self._was_confirmed = bool(frame.verdicts) and Settling(now).is_over(frame, now)
+        self._recover_until: int | None = None
         self._until = now + DEADLINE_NS
         self._settling = Settling(now)
         self._settle_until = now + settle_ns
@@ -123,7 +129,7 @@ class CaptureCollector:
         """Continues with what has arrived: the operator does not want to wait any longer."""
         if self.writing.state == "collecting":
             self._give_up(INTERRUPTED)
-            self._settle_until = self._complete_ns = now
+            self._settle_until = self._complete_ns = self._recover_until = now
 
     def refuse(self, path: Path) -> None:
         """Rejects another capture while this one is under way."""
@@ -155,8 +161,17 @@ class CaptureCollector:
         self._wants_frame = frame.now_ns < self._complete_ns
         if self._wants_frame:
             return
-        if settled or now >= self._settle_until:
+        if (settled or now >= self._settle_until) and not self._may_recover(
+            frame, now, settled=settled
+        ):
             self._finish(frame, now)
+
+    def _may_recover(self, frame: Frame, now: int, *, settled: bool) -> bool:
+        """Whether what the requests have hidden may come back soon."""
+        if self._recover_until is None:
+            self._recover_until = now + RECOVERY_NS
+        known = self._reporting <= _reporting(frame) and (settled or not self._was_confirmed)
+        return not known and now < self._recover_until
 
     def _check_path(self) -> None:
         """Runs in the file worker: the capture may replace a file that exists now, no later one."""
@@ -244,6 +259,9 @@ class CaptureCollector:
         self._steps.clear()
 
     def _finish(self, frame: Frame, now: int) -> None:
+        if silenced := self._reporting - _reporting(frame):
+            why = "they stopped reporting while this was collected"
+            self._missing["news", why] |= silenced
         missing = [
             f"no {kind} of {folded(ranks)}: {why}" for (kind, why), ranks in self._missing.items()
         ]
@@ -273,6 +291,10 @@ class CaptureCollector:
     def _fail(self, problem: Problem, now: int) -> None:
         self._histories = {}
         self.writing = replace(self.writing, state="failed", problem=problem, at_ns=now)
+
+
+def _reporting(frame: Frame) -> frozenset[int]:
+    return frozenset(rank for rank, view in frame.ranks.items() if view.state != "unreachable")
 
 
 RANKS_PER_SNAPSHOT: Final = 8

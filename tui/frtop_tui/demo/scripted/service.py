@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -29,6 +30,8 @@ ADDRESS: Final = "127.0.0.1"
 SOCKETS_PER_HOST: Final = 2
 FILES_PER_HOST: Final = 8
 """Each socket needs an eventfd, a listener and connections."""
+TICKS_AT_ONCE: Final = 0.05
+"""Time in s for overdue ticks between two answers."""
 VERSION: Final = own_version() or "scripted"  # reading this takes a millisecond
 NOT_HERE: Final = "a scripted rank has no process: this is what `frtop demo --ranks` cannot show"
 
@@ -67,17 +70,13 @@ class ScriptedAgent:
         update = self._update(self.host.changes(now), now, full=False)
         self._updates.send(wire.to_frame(update), zmq.NOBLOCK)
 
-    def answer_all(self) -> None:
-        """Answers the requests that have arrived."""
-        while True:
-            try:
-                sender, *frames = self.requests.recv_multipart(zmq.NOBLOCK)
-            except zmq.ZMQError:
-                return
-            with suppress(wire.WireError, zmq.ZMQError):
-                request = wire.decode_request(wire.from_frame(frames[0]))
-                answer = wire.to_frame(self.answer(request, time.monotonic_ns()))
-                self.requests.send_multipart([sender, answer], zmq.NOBLOCK)
+    def answer_one(self) -> None:
+        """Answers the request that arrived first."""
+        with suppress(wire.WireError, zmq.ZMQError):
+            sender, *frames = self.requests.recv_multipart(zmq.NOBLOCK)
+            request = wire.decode_request(wire.from_frame(frames[0]))
+            answer = wire.to_frame(self.answer(request, time.monotonic_ns()))
+            self.requests.send_multipart([sender, answer], zmq.NOBLOCK)
 
     def answer(self, request: wire.Request, now: int) -> wire.Response:
         host = self.host
@@ -151,16 +150,24 @@ class Service:
         self._poller.register(file, zmq.POLLIN)
 
     def run(self) -> None:
-        """Ticks and answers until `stop_with` ends it. Hosts tick one after the other."""
+        """Ticks and answers until `stop_with` ends it. Hosts tick one after the other.
+
+        Ticks and answers take turns, else a capture of all hosts would silence each of them.
+        """
         due = self._ticks()
         next_tick, agent = next(due)
+        asked: deque[ScriptedAgent] = deque()
         while True:
-            wait_ms = max(0, int((next_tick - time.monotonic()) * 1e3))
-            for socket, _ in self._poller.poll(wait_ms):
-                if isinstance(socket, int):
-                    return
-                self._by_socket[socket].answer_all()
-            if next_tick <= time.monotonic():  # one at a time, to answer requests in between
+            wait_ms = 0 if asked else max(0, int((next_tick - time.monotonic()) * 1e3))
+            if not asked:
+                for socket, _ in self._poller.poll(wait_ms):
+                    if isinstance(socket, int):
+                        return
+                    asked.append(self._by_socket[socket])
+            if asked:
+                asked.popleft().answer_one()
+            turn_ends = time.monotonic() + TICKS_AT_ONCE
+            while next_tick <= time.monotonic() < turn_ends:
                 agent.tick()
                 next_tick, agent = next(due)
 
