@@ -23,7 +23,7 @@ def join(rank: int, size: int, store: str) -> tuple[dist.ProcessGroup, dist.Proc
         init_method=f"file://{store}",
         rank=rank,
         world_size=size,
-        timeout=dt.timedelta(seconds=300),
+        timeout=dt.timedelta(seconds=int(os.environ.get("TIMEOUT_S", "300"))),
     )
     left = dist.new_group([0, 1], group_desc="left")
     right = dist.new_group([0, size - 1], group_desc="a description too long for a short string")
@@ -43,7 +43,7 @@ def ready(rank: int, store: str) -> None:
 
 
 def hold_gil() -> None:
-    ctypes.PyDLL(None).sleep(600)
+    ctypes.PyDLL(None).sleep(3600)
 
 
 def run(rank: int, size: int, what: str, store: str) -> None:

@@ -52,7 +52,8 @@ class HostileMemory(ProcessMemory):
 @pytest.fixture(scope="module")
 def pid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A rank with ops in progress."""
-    with job("queued", tmp_path_factory.mktemp("queued"), TORCH_FR_BUFFER_SIZE="64") as pids:
+    folder = tmp_path_factory.mktemp("queued")
+    with job("queued", folder, TORCH_FR_BUFFER_SIZE="64", TIMEOUT_S="3600") as pids:
         yield pids[0]
 
 
