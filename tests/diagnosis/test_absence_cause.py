@@ -104,6 +104,16 @@ def test_a_path_in_a_command_to_type_is_quoted() -> None:
     assert "stat -f '/x;rm -rf ~';" in only(scene.settle()).next
 
 
+@pytest.mark.parametrize(("call", "other"), [("read", "write to"), ("write", "read from")])
+def test_of_a_named_pipe_the_other_end_is_looked_for_not_a_file_system(
+    call: str, other: str
+) -> None:
+    scene = absent(lambda scene: scene.kernel(2, "S", call, f"anon_pipe_{call}", "/tmp/results"))
+    assert only(scene.settle()).next == (
+        f"fuser -v /tmp/results: it is a pipe; which process should {other} it?"
+    )
+
+
 @pytest.mark.parametrize("timeout_s", [float("nan"), float("inf"), 1e300, -1.0])
 def test_an_impossible_timeout_is_ignored(timeout_s: float) -> None:
     scene = Scene(4, timeout_s=timeout_s)

@@ -111,11 +111,15 @@ def test_earlier_minutes_say_since_when_and_what_it_cost(tmp_path: Path) -> None
     def late(rank: int, step: int) -> int:
         return 40 * MS if rank == 2 and step >= 300 else 0
 
-    (verdict,) = opened(tmp_path / "a.cap", 1300, late).verdicts  # 60 s without, 200 s with it
+    frame = opened(tmp_path / "a.cap", 1300, late)  # 60 s without, 200 s with it
+    (verdict,) = frame.verdicts
     assert (NOW - verdict.since_ns) / S == pytest.approx(200, abs=5)
     assert verdict.slow is not None
     assert not verdict.slow.at_least
     assert verdict.slow.lost_ns == pytest.approx(3 * 1000 * 40 * MS, rel=0.1)
+    assert frame.statistics is not None
+    assert frame.statistics.seconds == pytest.approx(200, abs=5), "steps before it would hide it"
+    assert "rank 2: 100 %" in html_page(incident_of(frame, "9.9"))
 
 
 def test_who_was_slow_before_the_last_minute_is_not_named(tmp_path: Path) -> None:

@@ -48,6 +48,15 @@ def test_a_rank_that_has_not_entered_the_op_is_named(tmp_path: Path) -> None:
     assert exit_status(frame) == 5
 
 
+def test_a_dump_without_ops_is_not_said_to_have_finished_them(tmp_path: Path) -> None:
+    ranks = make_recorders(4)
+    for one in ranks[:3]:
+        one.waits("0")
+    (verdict,) = opened(write_dumps(tmp_path, ranks)).verdicts
+    assert verdict.culprits == (3,)
+    assert verdict.why.text.startswith("its dump has no op; a dump does not show")
+
+
 @pytest.mark.parametrize(("backend", "named"), [("nccl", {1, 3}), ("gloo", set())])
 def test_several_absent_gloo_ranks_are_not_named(
     backend: str, named: set[int], tmp_path: Path

@@ -255,6 +255,8 @@ class CaptureCollector:
         asked = (step for _, step in self._under_way)
         for step in chain(asked, *self._steps.values()):
             self._missing[step.kind, why].update(step.ranks)
+            self._reporting -= frozenset(step.ranks)
+            self._was_confirmed = False  # the silence may be what is wrong
         self._tracker.drop(*self._under_way.values())
         self._steps.clear()
 

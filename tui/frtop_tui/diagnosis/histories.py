@@ -22,7 +22,8 @@ from frtop_tui.diagnosis.verdicts import sentences, verdict_of, word
 from frtop_tui.diagnosis.words.phrases import Tense
 from frtop_tui.job.model import Health, ObservedFrame
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.statistics.of_frame import minutes_of
+from frtop_tui.statistics.of_frame import again, minutes_of
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 MAY_BE_SLOW: Final[frozenset[Health]] = frozenset({"healthy", "ended"})
 """Nothing worse is wrong with such a job; one that has ended *was* slow."""
@@ -80,7 +81,17 @@ _AS_RECORDED: Final = "confirmed when this was recorded"
 def with_histories(frame: Frame) -> Frame:
     """`frame` with what the ops in its ranks' snapshots show: mismatches, else stragglers."""
     found = _with_mismatches(frame)
-    return with_slow(found, minutes_of(found))
+    return _counted_since_slow(with_slow(found, minutes_of(found)))
+
+
+def _counted_since_slow(frame: Frame) -> Frame:
+    """Begins a slow job's statistics with the slowness: steps before it would hide who is late."""
+    all_of_it = frame.statistics
+    since = min((one.since_ns for one in frame.verdicts if one.kind == "slow"), default=0)
+    if all_of_it is None or since <= all_of_it.since_ns:
+        return frame
+    wanted = StatisticsWanted((frame.now_ns - since) / 1e9, calls=True)
+    return replace(frame, statistics=again(frame, wanted, all_of_it) or all_of_it)
 
 
 def _with_mismatches(frame: Frame) -> Frame:

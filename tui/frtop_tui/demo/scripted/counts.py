@@ -146,7 +146,7 @@ class Counts:
         rows = []
         for site in sorted({(op.line, op.group) for op in script.program}):
             ops = [n for n, op in enumerate(script.program) if (op.line, op.group) == site]
-            planned = script.program[ops[0]]
+            planned, size = script.program[ops[0]], host.bytes[ops[0]]
             buckets: Counter[int] = Counter()
             total = longest = 0
             for some in (slow, steps[: len(steps) - len(slow)]):
@@ -161,9 +161,9 @@ class Counts:
             begin, end = script.step_ns(window.first), script.step_ns(window.last)
             rows.append(
                 wire.CallStatistics(
-                    planned.kind, planned.group, ops[0] + 1, planned.bytes.bit_length(),
-                    count=count, bytes=count * planned.bytes, timed=count,
-                    timed_bytes=count * planned.bytes, timed_ns=total, max_ns=longest,
+                    planned.kind, planned.group, ops[0] + 1, size.bit_length(),
+                    count=count, bytes=count * size, timed=count,
+                    timed_bytes=count * size, timed_ns=total, max_ns=longest,
                     durations=tuple(sorted(buckets.items())), waited_ns=total,
                     first_ns=begin + host.skew_ns, last_ns=end + host.skew_ns,
                 )
@@ -208,11 +208,10 @@ class Counts:
                 ops = [one for one in ops if is_chosen(one[0], stride)]
             rows = []
             for number, step, op in ops:
-                planned = script.program[op]
                 issued = script.issue_ns(rank, window.level, step, op)
                 took = script.end_ns(window.level, step, op) - issued
-                call = lines.get((group, of_line[planned.line]), 0)
-                rows.append((number, issued + host.skew_ns, took, planned.bytes, call))
+                call = lines.get((group, of_line[script.program[op].line]), 0)
+                rows.append((number, issued + host.skew_ns, took, host.bytes[op], call))
             if rows:
                 number_of, issued_ns, took_ns, size, row = map(pack, zip(*rows, strict=True))
                 found.append(

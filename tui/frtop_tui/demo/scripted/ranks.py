@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from frtop_probe import wire
+from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_tui.demo.scripted.culprit import (
     COMPUTING,
     ENDS,
@@ -55,6 +56,10 @@ class HostRanks:
                 inputs=(wire.TensorSpec("bfloat16", (op.elements,), device="cuda:0"),),
             )
             for op in script.program
+        )
+        self.bytes = tuple(
+            op_bytes(signature, script.shape.size(op.group)) or 0
+            for op, signature in zip(script.program, self.signatures, strict=True)
         )
         self._sent: dict[int, dict[int, int]] = {rank: {} for rank in self.ranks}
         self._sent_last: dict[int, set[int]] = {rank: set() for rank in self.ranks}

@@ -51,10 +51,6 @@ class PlannedOp(NamedTuple):
     took_ns: int
     elements: int
 
-    @property
-    def bytes(self) -> int:
-        return 2 * self.elements
-
 
 def _program() -> tuple[PlannedOp, ...]:
     layer, train = "/home/ml/llama/model/parallel.py", "/home/ml/llama/train.py"
@@ -142,6 +138,10 @@ class ScriptedMesh:
         if group == PP:
             return fold(range(dp * self.tp + tp, self.world, self.dp * self.tp))
         return f"0-{self.world - 1}"
+
+    def size(self, group: int) -> int:
+        """The number of ranks in a group of this axis."""
+        return {TP: self.tp, DP: self.dp, PP: self.pp}.get(group, self.world)
 
     def index(self, group: int, rank: int) -> int:
         """The index of a rank's group among those of one axis."""

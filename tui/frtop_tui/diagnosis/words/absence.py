@@ -168,6 +168,8 @@ def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Ab
         ops = "its unfinished ops do not block it"
         if not view.pending:
             ops = "it has finished all ops that it issued"
+        if not view.group_progress:
+            ops = "its dump has no op"
         text, step = f"{ops}; a dump does not show what it does instead", stacks_step(view)
         missing = ("its stack and its process",)
     elif cause.cause == "stopped":
@@ -402,6 +404,9 @@ def _file_step(process: wire.Process | None) -> str:
     if kind == "file_lock":
         holder = f"lslocks | grep -F {file}; fuser {file}"
         return f"find who holds it: {holder if named else 'lslocks, or cat /proc/locks'}"
+    if named and "pipe" in process.wchan:
+        other = "read from" if "write" in process.wchan else "write to"
+        return f"fuser -v {file}: it is a pipe; which process should {other} it?"
     if named:
         return f"timeout 5 stat -f {file}; check the file system it lies on"
     return f"ls -l /proc/{process.pid}/fd; cat /proc/{process.pid}/stack"
