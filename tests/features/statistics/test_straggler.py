@@ -133,7 +133,7 @@ async def test_statistics_of_a_mesh_begin_where_the_straggler_is_late_by_itself(
         await app.sees("stragglers first")
         assert table.rows[0].last.rank == straggler
         apart = [row for row in table.rows if row.of_row]
-        late = {row.group for row in apart if not table.at.passes_on(row)}
+        late = {row.group for row in apart if not table.at.stragglers.pass_on(row.last, row.calls)}
         assert late == {"tp:10"}, "only the group that differs from its like"
         below = [row.group for row in apart]
         await app.press("space")
@@ -155,7 +155,7 @@ async def test_statistics_of_a_mesh_begin_where_the_straggler_is_late_by_itself(
         table = app.screen.query_one(CallStatisticsTable)
         assert table.cursor < 1 + table.size.height  # in view
         passed = [row for row in table.rows if row.group == "pp:*"]
-        assert [table.at.passes_on(row) for row in passed] == [True]
+        assert [table.at.stragglers.pass_on(row.last, row.calls) for row in passed] == [True]
         await app.press("enter")
         assert isinstance(app.screen, RankScreen)
         assert app.screen.rank == straggler

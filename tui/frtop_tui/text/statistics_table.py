@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.words.stragglers import Stragglers
 from frtop_tui.job.naming import job_title, printable
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_rate, percent, percents, timing, timings
@@ -71,10 +72,13 @@ COMMUNICATION: Final = (
 def call_cells(
     frame: Frame, found: JobStatistics, order: str = SLOWEST, most: int | None = None
 ) -> list[Sequence[str]]:
-    """The cells of calls, with `HEAD` as their titles."""
-    labels = labels_of(frame.groups)
+    """The cells of calls, with `HEAD` as their titles; `SLOWEST` begins with stragglers."""
+    labels, late = labels_of(frame.groups), Stragglers.of(frame.verdicts)
     table: list[Sequence[str]] = []
-    for row in ordered(found.rows, order)[:most]:
+    rows = [(row, last_to_arrive([row])) for row in ordered(found.rows, order)]
+    if order == SLOWEST:
+        rows.sort(key=lambda one: one[1].rank not in late.blamed)
+    for row, last in rows[:most]:
         share = share_of_step(row)
         table.append((
             place_words(row.site),
@@ -87,7 +91,7 @@ def call_cells(
             timing(row.max_ns),
             byte_rate(row.bus_bandwidth),
             timing(row.skew_ns),
-            last_to_arrive([row]).words,
+            late.words(last, [row]),
             NOT_KNOWN if share is None else percent(share),
         ))  # fmt: skip
     return table

@@ -120,7 +120,7 @@ class Counts:
             samples = self._samples(rank, window, most_samples)
         return wire.RankStatistics(
             rank + 1,
-            script.step_ns(oldest) + host.skew_ns,
+            max(request.since_ns, script.step_ns(oldest) + host.skew_ns),
             calls if request.calls or request.samples else (),
             samples,
             steps,

@@ -145,7 +145,7 @@ class StatisticsView:
         rows = [row for row in self._calls if matches(row.text, self.filter_text)]
         ordered = self._sorted(rows, call_columns(self.grouping, self.at))
         if self.begins_with_stragglers:
-            ordered.sort(key=lambda row: row.last.rank not in self.at.blamed)
+            ordered.sort(key=lambda row: row.last.rank not in self.at.stragglers.blamed)
         self.count = len(rows)
         return [one for row in ordered for one in (row, *self._below.get(row.key, ()))]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Verdict
+from frtop_tui.diagnosis.words.stragglers import Stragglers
 from frtop_tui.features.statistics.rows import Grouping, Range, RankFigures, StatisticsRow
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.units import NOT_KNOWN, byte_rate, percent, timing
@@ -36,36 +37,21 @@ class Difference:
         self.before: Mapping[tuple[object, ...], StatisticsRow] | None = None
         self.before_ranks: Mapping[int, RankFigures] | None = None
         self.before_s = 0.0
-        self.blamed: Collection[int] = ()
-        """Ranks that a verdict names."""
+        self.stragglers = Stragglers()
         self.of_interest: Sequence[int] = ()
         """The cursor starts on the row of one of these ranks, of the first if possible."""
-        self.waiting: frozenset[int] = frozenset()
-        """Ranks that wait for a straggler in a verdict, and so arrive late as well."""
-        self.late_ns = 0
-        """How late the least late straggler in a verdict is, in ns."""
         self.places: tuple[tuple[GroupKey, str], ...] = ()
         """The groups of verdicts *slow*, and the kind of their ops."""
 
     def take_verdicts(self, verdicts: Sequence[Verdict]) -> None:
         """Takes what the cells and the cursor need from them."""
         slow = [one for one in verdicts if one.slow is not None]
-        self.blamed = {rank for one in verdicts for rank in one.culprits}
-        self.waiting = frozenset().union(*(one.victims for one in slow)).difference(self.blamed)
-        self.late_ns = min((one.slow.late_ns for one in slow if one.slow), default=0)
+        self.stragglers = Stragglers.of(verdicts)
         self.places = tuple(
             (one.group, one.op.kind if one.op is not None else "")
             for one in slow
             if one.group is not None and one.culprits
         )
-
-    def passes_on(self, row: StatisticsRow) -> bool:
-        """Whether the last rank waits for a straggler and is at least half as late as that one.
-
-        A rank that is less late may have reasons of its own, however small.
-        """
-        late = max((call.mean_skew_ns or call.skew_ns or 0 for call in row.calls), default=0)
-        return row.last.rank in self.waiting and 2 * late >= self.late_ns
 
     def former(self, row: StatisticsRow) -> StatisticsRow | None:
         """The same row at the mark."""
@@ -134,11 +120,10 @@ class _Cells:
         found = row.last
         if found.rank is None:
             return (found.words, "dim")
-        if self.at.passes_on(row):
-            return (f"rank {found.rank}, passed on", "dim")
-        if found.rank in self.at.waiting:
-            return (found.words, "dim")
-        return (found.words, "late" if found.rank in self.at.blamed else "warn")
+        late, words = self.at.stragglers, self.at.stragglers.words(found, row.calls)
+        if found.rank in late.waiting:
+            return (words, "dim")
+        return (words, "late" if found.rank in late.blamed else "warn")
 
     def timed(self, row: StatisticsRow) -> Span:
         if not row.count:
@@ -265,7 +250,11 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
     def _first_line(self) -> int:
         """Where the cursor starts: at the verdict's row, unless the user looks at a victim."""
         about = self.at.of_interest[:1]
-        if about and about[0] not in self.at.blamed and (line := self._first_line_of(about)):
+        if (
+            about
+            and about[0] not in self.at.stragglers.blamed
+            and (line := self._first_line_of(about))
+        ):
             return line
         return self._line_of_verdict() or self._first_line_of(self.at.of_interest)
 
