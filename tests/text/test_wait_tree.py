@@ -27,6 +27,16 @@ def test_the_rank_that_all_wait_for_is_on_top_and_a_wait_is_drawn_once() -> None
     assert drawn(rows(first, second)) == ["box", "└ gather", "  └ reduce"]
 
 
+def test_only_an_overdue_wait_has_a_root_cause() -> None:
+    """Each op of a healthy or slow job waits for somebody for a moment."""
+    nodes = (NodeTrace("gather", "4", overdue=False, free="5"),
+             NodeTrace("reduce", "0-3", overdue=True, free="6"))  # fmt: skip
+    found = {row.box.ranks: row.box.title for row in rows(*nodes) if row.box is not None}
+    assert found["5"] == "in no op at this moment; nobody waits unusually long"
+    assert found["6"] == "root cause: it waits for no rank"
+    assert next(iter(found)) == "6"
+
+
 def test_ops_of_groups_with_one_name_are_told_apart() -> None:
     """Groups of a device mesh all are called mesh_tp: the trace says which op is meant."""
     nodes = (

@@ -15,10 +15,11 @@ from frtop_tui.diagnosis.model import Edge, NodeTrace, Trace
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.naming import printable
 
-BoxKind = Literal["waits", "free", "ended", "unobserved", "differs"]
+BoxKind = Literal["waits", "free", "between", "ended", "unobserved", "differs"]
 WORDS: Final[dict[BoxKind, str]] = {
     "waits": "",
     "free": "root cause: it waits for no rank",
+    "between": "in no op at this moment; nobody waits unusually long",
     "ended": "not entered, and its process ended",
     "unobserved": "not observed: may have entered",
     "differs": "called something else",
@@ -99,7 +100,7 @@ def _add_absent(nodes: Sequence[NodeTrace], boxes: list[Box], arrows: list[Arrow
     absent: list[tuple[BoxKind, str, int]] = []
     for index, one in enumerate(nodes):
         kinds: tuple[tuple[BoxKind, str], ...] = (
-            ("free", one.free),
+            ("free" if one.overdue else "between", one.free),
             ("ended", one.ended),
             ("unobserved", one.unobserved),
         )
@@ -110,7 +111,7 @@ def _add_absent(nodes: Sequence[NodeTrace], boxes: list[Box], arrows: list[Arrow
         place = next((at for k, all_of, at in known if k == kind and members[ranks] <= all_of), -1)
         if place < 0:
             place = len(boxes)
-            boxes.append(Box(kind, WORDS[kind], ranks, overdue=True))
+            boxes.append(Box(kind, WORDS[kind], ranks, overdue=kind != "between"))
             known.append((kind, members[ranks], place))
         arrows.append(Arrow(index, place, ranks))
     for index, one in enumerate(nodes):

@@ -122,6 +122,7 @@ MOST_NODES: Final = 4096
 _TONES: Final[dict[BoxKind, str]] = {
     "waits": "",
     "free": "late",
+    "between": "",
     "ended": "dead",
     "unobserved": "unreachable",
     "differs": "late",
