@@ -85,6 +85,8 @@ def test_the_minority_is_named_against_the_majority() -> None:
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
     assert found.health == "mismatch"
     assert exit_status(found) == 3
+    assert verdict.left_s is not None
+    assert 1700 < verdict.left_s < 1797, "of the group's 1,800 s"
 
 
 @pytest.mark.parametrize(("in_it", "for_s", "says"), [

@@ -250,7 +250,7 @@ def test_throttled() -> None:
     gpus(scene, {2: 1200}, {}, throttle=0x40)
     verdict = only(scene.judge().frame)
     assert (verdict.why.cause, verdict.why.layer) == ("throttled", "device")
-    assert "GPU 2 runs at 1200 MHz, those of the others at 1980 MHz: slowed by heat" in (
+    assert "GPU 2 runs at 1,200 MHz, those of the others at 1,980 MHz: slowed by heat" in (
         verdict.why.text
     )
 

@@ -233,7 +233,7 @@ def test_a_report_of_an_exception_names_it() -> None:
     raised = wire.UncaughtException("ValueError", "loss is nan", "MainThread", True, 0)
     dead = replace(view, state="dead", exit_info=ended, exception=raised)
     text = text_of(replace(frame, ranks={**frame.ranks, 3: dead}))
-    assert "ended with exit code 1; ValueError: loss is nan" in text
+    assert "ended with exit status 1; ValueError: loss is nan" in text
 
 
 def test_notes_of_people_are_in_reports_and_texts() -> None:

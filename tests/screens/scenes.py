@@ -318,7 +318,7 @@ def dead() -> Frame:
                 op=OpName("all_reduce", 8812),
                 since_ns=NOW - 30 * S,
                 left_s=570.0,
-                evidence=("exit code 1, not ended by the launcher",),
+                evidence=("exit status 1, not ended by the launcher",),
             ),
         ),
     )

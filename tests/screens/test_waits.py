@@ -36,7 +36,7 @@ def test_who_ended_first_and_why_is_told_and_then_the_others() -> None:
     first = next(n for n, line in enumerate(lines) if line.startswith("  rank 5 · RuntimeError"))
     text = " ".join(lines[first:])
     assert "an illegal memory access was encountered at train.py:226" in text
-    assert "ended with exit code 1" in text
+    assert "ended with exit status 1" in text
     assert "first, 31s ago" in text
     assert "ranks 0-4,6-63 · ended by signal 15 · 1.5s later" in text
     assert rows[first][0] == (5,)

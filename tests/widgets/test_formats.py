@@ -33,7 +33,7 @@ def test_an_op_shows_its_peer_or_root() -> None:
     [
         (wire.ExitInfo(1), "process gone, cause unknown"),
         (wire.ExitInfo(1, clean=True), "exited cleanly"),
-        (wire.ExitInfo(1, exit_code=1), "ended with exit code 1"),
+        (wire.ExitInfo(1, exit_code=1), "ended with exit status 1"),
         (
             wire.ExitInfo(1, signal=9, oom_kills=1),
             "ended by signal 9, 1 OOM kill in its cgroup meanwhile",

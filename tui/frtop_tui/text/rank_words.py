@@ -99,5 +99,5 @@ def format_exit(exit_info: wire.ExitInfo) -> str:
     if exit_info.signal is not None:
         return f"ended by signal {exit_info.signal}{oom}"
     if exit_info.exit_code is not None:
-        return f"ended with exit code {exit_info.exit_code}{oom}"
+        return f"ended with exit status {exit_info.exit_code}{oom}"
     return ("exited cleanly" if exit_info.clean else "process gone, cause unknown") + oom

@@ -9,7 +9,7 @@ from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.declare import Case, Kind, Rule
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
 from frtop_tui.diagnosis.graph.messages import tags_differ
-from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.graph.wait_node import WaitNode, soonest_left_s
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.words.phrases import (
     PAIR_MESSAGES,
@@ -65,7 +65,6 @@ def _finding(context: Context, nodes: Sequence[WaitNode]) -> Finding:
     sides = sorted(((tuple(sorted(n.waiting)), n) for n in nodes), key=lambda side: side[0])
     odd = _odd_side(nodes)
     first = sides[0][1]
-    left = [s for node in nodes if (s := node.left_s(context.now_ns)) is not None]
     return Finding(
         kind="deadlock",
         detail=Deadlock(
@@ -85,7 +84,7 @@ def _finding(context: Context, nodes: Sequence[WaitNode]) -> Finding:
         op=op_of(first),
         nodes=tuple(nodes),
         since_ns=min(node.known_since_ns for node in nodes),
-        left_s=min(left, default=None),
+        left_s=soonest_left_s(nodes, context.now_ns),
     )
 
 

@@ -227,3 +227,8 @@ class WaitNode:
         """Seconds until torch's own timeout of the first wait."""
         at_ns = self.deadlines.timeout
         return max(0.0, (at_ns - now_ns) / 1e9) if at_ns < NEVER else None
+
+
+def soonest_left_s(nodes: Iterable[WaitNode], now_ns: int) -> float | None:
+    """Seconds until torch's own timeout ends the first of several waits."""
+    return min((s for one in nodes if (s := one.left_s(now_ns)) is not None), default=None)

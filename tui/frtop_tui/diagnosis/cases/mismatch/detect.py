@@ -9,7 +9,7 @@ from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.mismatch.compare import NEAR, Mismatch, compare
 from frtop_tui.diagnosis.evidence.death import Death
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key
-from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of
+from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of, soonest_left_s
 from frtop_tui.diagnosis.model import OpName
 from frtop_tui.diagnosis.thresholds import RANKS_TELL_NS
 from frtop_tui.job.groups import identifier, members_of
@@ -112,6 +112,7 @@ def mismatch_finding(
         issuer=main.op.issuer,
         nodes=nodes,
         since_ns=one.since_ns,
+        left_s=soonest_left_s(nodes, frame.now_ns),
     )
 
 

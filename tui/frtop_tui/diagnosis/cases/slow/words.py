@@ -241,8 +241,8 @@ def _throttled(why: SlowCause, view: Rank | None) -> tuple[str, str]:
         text = f"throttled: {_undated(why.fact)}; those of the others are not slowed down"
     else:
         text = (
-            f"throttled: GPU {gpu} runs at {why.mhz} MHz, those of the others at"
-            f" {why.mhz_others} MHz{f': {reason}' if reason else ''}"
+            f"throttled: GPU {gpu} runs at {why.mhz:,} MHz, those of the others at"
+            f" {why.mhz_others:,} MHz{f': {reason}' if reason else ''}"
         )
     return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu} on {_host(view)}"
 
