@@ -104,6 +104,16 @@ def test_a_path_in_a_command_to_type_is_quoted() -> None:
     assert "stat -f '/x;rm -rf ~';" in only(scene.settle()).next
 
 
+@pytest.mark.parametrize(("hosts", "says"), [
+    (1, "kill -CONT 1002"), (2, "on node1: kill -CONT 1002"),
+])  # fmt: skip
+def test_a_command_to_type_names_its_host_if_there_are_several(hosts: int, says: str) -> None:
+    scene = Scene(4, hosts=hosts)
+    scene.waits([0, 1, 3], "all_reduce", for_s=60)
+    scene.kernel(2, "T")
+    assert only(scene.settle()).next == says
+
+
 @pytest.mark.parametrize(("call", "other"), [("read", "write to"), ("write", "read from")])
 def test_of_a_named_pipe_the_other_end_is_looked_for_not_a_file_system(
     call: str, other: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -21,7 +22,7 @@ from frtop_tui.diagnosis.model import Sentences, Verdict
 from frtop_tui.diagnosis.words.phrases import Tense, at_line, op_text
 from frtop_tui.job.gpus import SPINS, power_text, shared_text
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import folded
+from frtop_tui.job.naming import folded, printable
 from frtop_tui.job.units import timing
 from frtop_tui.job.unprepared import age_words
 
@@ -68,6 +69,7 @@ _WAITS: Final = frozenset({"stuck", "not_entered"})
 def sentences(finding: Finding, frame: BaseFrame, tense: Tense = Tense.PRESENT) -> Sentences:
     """The sentences about a finding in `frame`."""
     said = kind_of(finding).words(finding, finding.detail, frame, tense)
+    said = replace(said, next=_on_its_host(said.next, finding, frame))
     if finding.kind in _WAITS or isinstance(finding.detail, InDoubt):
         about = finding.victims
         if finding.progress != "active":  # else a culprit's kernels are small, but do not wait
@@ -75,6 +77,19 @@ def sentences(finding: Finding, frame: BaseFrame, tense: Tense = Tense.PRESENT) 
         if lines := gpu_evidence(frame.ranks, about, frame.now_ns):
             return replace(said, evidence=(*said.evidence, *lines))
     return said
+
+
+_COMMAND: Final = re.compile(r"(?:cat|fuser|grep|kill|ls|lslocks|ps|py-spy|ss|timeout|top) ")
+
+
+def _on_its_host(step: str, finding: Finding, frame: BaseFrame) -> str:
+    """A command to type, after the host to type it on if there are several."""
+    if not _COMMAND.match(step):
+        return step
+    hosts = {frame.ranks[one].host for one in finding.culprits if one in frame.ranks}
+    if len(hosts) != 1 or all(one.host in hosts for one in frame.ranks.values()):
+        return step
+    return f"on {printable(hosts.pop())}: {step}"
 
 
 def word(finding: Finding, frame: BaseFrame) -> Verdict:

@@ -19,9 +19,9 @@ _SPECIAL: Final = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_+|_+(?![^\W_])|(?<=:)//
 
 An underscore between two letters is none: chats would show the backslash in `all_reduce`.
 """
-_FIRST: Final = re.compile(r"^(\d+(?=[.)]\s)|(?=[-+=#]))")
+_FIRST: Final = re.compile(r"^(\d+(?=[.)]\s)|(?=[-+=#>]))")
 """What starts a list or a heading at the start of a line."""
-_TAGS: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_TAGS: Final = {"&": "&amp;", "<": "&lt;"}
 
 
 def markdown(document: Document) -> str:
