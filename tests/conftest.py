@@ -22,6 +22,9 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Screens under test are drawn when a test looks, and ten times a second besides.
+os.environ.setdefault("TEXTUAL_FPS", "10")
+
 # Agents under test look at no process without a recorder: other tests run some beside them.
 os.environ["FRTOP_UNPREPARED"] = "0"
 # Ranks under test use the kernels in Python; `FRTOP_NATIVE=1` uses the native ones, where built.

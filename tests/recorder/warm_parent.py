@@ -20,9 +20,11 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final
 
-# Dynamo imports it: half a second in each rank that uses DDP.
+# Dynamo imports these three: a second in each rank that has an optimizer. Dynamo itself is loaded in
+# ranks, as in jobs after their recorder.
 import sympy  # type: ignore[import-untyped]  # noqa: F401
-import torch.distributed
+import torch.distributed.fsdp
+import torch.distributed.tensor
 import torch.nn.parallel
 import torch.testing._internal.distributed.fake_pg
 import torch.utils.data

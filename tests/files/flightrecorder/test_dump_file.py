@@ -251,10 +251,7 @@ def test_a_trimmed_dump_parses_to_the_same(tmp_path: Path, keep: int, stacks: bo
 @ORDINARY
 @given(st.data())
 def test_a_damaged_dump_can_be_trimmed(tmp_path: Path, data: st.DataObject) -> None:
-    broken = bytearray(LONG)
+    broken = bytearray(long_dump(stacks=False)[:60_000] + long_dump(stacks=False)[-60_000:])
     for _ in range(data.draw(st.integers(1, 30))):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
     opened(tmp_path, bytes(broken))
-
-
-LONG = long_dump(stacks=False)[:60_000] + long_dump(stacks=False)[-60_000:]
