@@ -20,8 +20,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final
 
-# Dynamo imports these three: a second in each rank that has an optimizer. Dynamo itself is loaded in
-# ranks, as in jobs after their recorder.
+# Dynamo imports these three: a second in each rank that has an optimizer. Dynamo itself is loaded
+# in ranks, as in jobs after their recorder.
 import sympy  # type: ignore[import-untyped]  # noqa: F401
 import torch.distributed.fsdp
 import torch.distributed.tensor
