@@ -80,7 +80,7 @@ async def test_of_a_slow_job_it_is_said_first_that_these_waits_are_of_the_moment
 
 
 async def test_enter_leads_to_the_ranks_of_a_line() -> None:
-    async with driven(all_ended(), size=(120, 40)) as app:
+    async with driven(all_ended(), size=(130, 40)) as app:
         await app.press("w")
         await app.sees("64 of 64 ranks ended", "ranks 0-4,6-63")
         lines = app.text().splitlines()

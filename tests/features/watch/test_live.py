@@ -76,8 +76,9 @@ def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_dem
             stack.callback(one.kill)
             return one
 
-        (tmp_path / "hang").touch()
         first = watch()
+        first.wait("watching")
+        (tmp_path / "hang").touch()  # not before: a rank without a history is given 30 s
         wait_for(lambda: first.events("suspect") or first.events("confirmed"), "a verdict")
         # It says the line first: one killed in between says it twice rather than never.
         wait_for(lambda: list((tmp_path / "state").glob("job-*.json")), "its successor can know")
