@@ -22,6 +22,8 @@ from frtop_tui.screens.base import FrameScreen
 from waiting import DEADLINE_S, wait_for_async
 
 collect_rarely()  # as `run_app` does
+MOST_DRAWINGS = 8
+"""In a row: what is drawn may change the layout, which is drawn again."""
 
 
 class Driven:
@@ -72,6 +74,14 @@ class Driven:
         """Waits until all messages are handled and drawn, and what follows from them."""
         await self.pilot.pause()
         await self.pilot.pause()
+        for _ in range(MOST_DRAWINGS):
+            if not self._is_to_be_drawn():
+                break
+            await self.pilot.pause()
+
+    def _is_to_be_drawn(self) -> bool:
+        screen = self.app.screen
+        return bool(screen._layout_required or screen._repaint_required or screen._dirty_widgets)
 
     async def give(self, frame: Frame) -> None:
         """Hands a new frame to the source and waits until the app has drawn it."""
