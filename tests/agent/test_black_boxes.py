@@ -290,6 +290,7 @@ def test_an_agent_started_after_the_death_writes_one_box(host: Host, record: Pat
     began = 0
     assert under_way([host.folder], began)  # a ring that no agent has read
     rank.process.send_signal(signal.SIGKILL)
+    rank.process.wait(DEADLINE_S)
     host.agent()
     assert wait_for_boxes([host.folder], began, 10)
     found = read_box(record)

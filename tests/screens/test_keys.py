@@ -68,7 +68,9 @@ async def test_letters_and_arrows_move_the_cursor_of_the_grid_and_it_stays() -> 
 
 async def test_quit_and_help_are_visible_in_a_small_terminal() -> None:
     async with driven(scenes.hung()) as app:
-        await app.sees(" enter open  b stacks  t tensors  ? help  q quit  e capture  / filter")
+        await app.sees(
+            " enter open  b stacks  w waits  ? help  q quit  e capture  E export  / filter"
+        )
         for key in ("1", "enter", "2", "4", "J", "t", "question_mark"):
             await app.press("1", key)
             await app.sees("q quit" if key == "1" else "Q quit", "? help")
@@ -345,7 +347,7 @@ async def click(app: Driven, words: str, times: int = 1, at: int = 0) -> None:
 
 
 async def test_a_click_moves_the_cursor_a_double_click_opens_and_keys_can_be_clicked() -> None:
-    async with driven(scenes.hung(), size=(100, 40)) as app:
+    async with driven(scenes.hung(), size=(120, 40)) as app:
         grid = app.app.screen.query_one(RankGrid)
         y, x = grid.grid_layout.positions[12]
         offset = (x + grid.gutter.left, y + grid.gutter.top)

@@ -29,9 +29,9 @@ KEY_NAMES = {
 
 
 FIRST = (
-    *("open", "back", "take", "tensors", "help", "quit"),
+    *("open", "back", "take", "waits", "help", "quit"),
     *("zoom", "lanes", "live", "difference", "order", "record"),
-    *("capture", "filter", "mark", "next", "view"),
+    *("capture", "export", "filter", "tensors", "mark", "next", "view"),
 )
 """Parts of binding ids, in the order in which their keys are shown."""
 
