@@ -75,7 +75,7 @@ class CaptureCollector:
         self._path = path
         self._replace_existing = False
         self._job = frame.job
-        self._reporting = _reporting(frame)
+        self._reporting = {r for r, view in frame.ranks.items() if view.state != "unreachable"}
         self._was_confirmed = bool(frame.verdicts) and Settling(now).is_over(frame, now)
         self._recover_until: int | None = None
         self._until = now + DEADLINE_NS
@@ -161,17 +161,21 @@ class CaptureCollector:
         self._wants_frame = frame.now_ns < self._complete_ns
         if self._wants_frame:
             return
-        if (settled or now >= self._settle_until) and not self._may_recover(
-            frame, now, settled=settled
-        ):
+        settles = not settled and now < self._settle_until
+        if not settles and not self._recovers(frame, now, settled=settled):
             self._finish(frame, now)
 
-    def _may_recover(self, frame: Frame, now: int, *, settled: bool) -> bool:
+    def _recovers(self, frame: Frame, now: int, *, settled: bool) -> bool:
         """Whether what the requests have hidden may come back soon."""
         if self._recover_until is None:
             self._recover_until = now + RECOVERY_NS
-        known = self._reporting <= _reporting(frame) and (settled or not self._was_confirmed)
-        return not known and now < self._recover_until
+        hidden = self._silenced(frame) or (self._was_confirmed and not settled)
+        return bool(hidden) and now < self._recover_until
+
+    def _silenced(self, frame: Frame) -> set[int]:
+        """The ranks that reported at the beginning, and do not now."""
+        unreachable = {r for r, view in frame.ranks.items() if view.state == "unreachable"}
+        return self._reporting & unreachable
 
     def _check_path(self) -> None:
         """Runs in the file worker: the capture may replace a file that exists now, no later one."""
@@ -255,13 +259,13 @@ class CaptureCollector:
         asked = (step for _, step in self._under_way)
         for step in chain(asked, *self._steps.values()):
             self._missing[step.kind, why].update(step.ranks)
-            self._reporting -= frozenset(step.ranks)
+            self._reporting.difference_update(step.ranks)
             self._was_confirmed = False  # the silence may be what is wrong
         self._tracker.drop(*self._under_way.values())
         self._steps.clear()
 
     def _finish(self, frame: Frame, now: int) -> None:
-        if silenced := self._reporting - _reporting(frame):
+        if silenced := self._silenced(frame):
             why = "they stopped reporting while this was collected"
             self._missing["news", why] |= silenced
         missing = [
@@ -293,10 +297,6 @@ class CaptureCollector:
     def _fail(self, problem: Problem, now: int) -> None:
         self._histories = {}
         self.writing = replace(self.writing, state="failed", problem=problem, at_ns=now)
-
-
-def _reporting(frame: Frame) -> frozenset[int]:
-    return frozenset(rank for rank, view in frame.ranks.items() if view.state != "unreachable")
 
 
 RANKS_PER_SNAPSHOT: Final = 8

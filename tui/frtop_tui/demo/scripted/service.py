@@ -158,8 +158,8 @@ class Service:
         next_tick, agent = next(due)
         asked: deque[ScriptedAgent] = deque()
         while True:
-            wait_ms = 0 if asked else max(0, int((next_tick - time.monotonic()) * 1e3))
             if not asked:
+                wait_ms = max(0, int((next_tick - time.monotonic()) * 1e3))
                 for socket, _ in self._poller.poll(wait_ms):
                     if isinstance(socket, int):
                         return
