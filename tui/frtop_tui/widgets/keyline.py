@@ -31,7 +31,7 @@ KEY_NAMES = {
 FIRST = (
     *("open", "back", "take", "waits", "help", "quit"),
     *("zoom", "lanes", "live", "difference", "order", "record"),
-    *("capture", "export", "filter", "tensors", "mark", "next", "view"),
+    *("capture", "filter", "tensors", "mark", "next", "view", "export"),
 )
 """Parts of binding ids, in the order in which their keys are shown."""
 
