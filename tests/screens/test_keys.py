@@ -68,9 +68,7 @@ async def test_letters_and_arrows_move_the_cursor_of_the_grid_and_it_stays() -> 
 
 async def test_quit_and_help_are_visible_in_a_small_terminal() -> None:
     async with driven(scenes.hung()) as app:
-        await app.sees(
-            " enter open  b stacks  w waits  ? help  q quit  e capture  / filter"
-        )
+        await app.sees(" enter open  b stacks  w waits  ? help  q quit  e capture  / filter")
         for key in ("1", "enter", "2", "4", "J", "t", "question_mark"):
             await app.press("1", key)
             await app.sees("q quit" if key == "1" else "Q quit", "? help")

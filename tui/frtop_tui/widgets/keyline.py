@@ -31,7 +31,7 @@ KEY_NAMES = {
 FIRST = (
     *("open", "back", "take", "waits", "help", "quit"),
     *("zoom", "lanes", "live", "difference", "order", "record"),
-    *("capture", "filter", "tensors", "mark", "next", "view", "export"),
+    *("capture", "filter", "tensors", "mark", "next", "previous", "view"),
 )
 """Parts of binding ids, in the order in which their keys are shown."""
 
