@@ -65,8 +65,8 @@ NO_STATISTICS: Final = "there are no statistics of these ranks"
 NO_CALLS: Final = "frtop knows of no op in that time"
 COMMUNICATION: Final = (
     "communication: at least the waits of the training thread, at most all time with an op pending;"
-    " own: time with none pending; forward and backward include both, so shares of a step add up to"
-    " more than 100 %"
+    " own: time with none pending. Both make up a step; data, forward, backward and optimizer show"
+    " the same time by phase"
 )
 
 
