@@ -89,17 +89,17 @@ class Jobs:
             how = () if "--native" in options else ("--nonblocking",)
             command = [str(SPY), "dump", "--json", *how, *options]
             path = folder / f"rank_{rank}.pyspy.json"
+            command += ["--pid", str(self._pid(hang, rank))]
+            failures = []
+
+            def taken() -> bytes:
+                done = subprocess.run(command, capture_output=True, check=False)
+                failures.append(done.stderr.decode())
+                return done.stdout if done.returncode == 0 else b""
+
             # The process runs on, so that its stack may change while py-spy reads it.
-            for _ in range(5):
-                done = subprocess.run(
-                    [*command, "--pid", str(self._pid(hang, rank))],
-                    capture_output=True,
-                    check=False,
-                )
-                if done.returncode == 0:
-                    break
-            path.write_bytes(done.stdout)
-            assert is_pyspy(path), done.stderr
+            path.write_bytes(wait_for(taken, lambda: failures[-1]))
+            assert is_pyspy(path)
             return "node0", stacks_of(path), path.stat().st_mtime_ns
 
         with ThreadPoolExecutor(len(RANKS)) as threads:

@@ -56,12 +56,13 @@ def by_kind(subjects: Iterator[SubjectReading] | tuple[SubjectReading, ...]) -> 
 
 def test_this_host_has_plausible_figures() -> None:
     sources = HostSources()
+    began = time.monotonic()
     sources.read([os.getpid()])
-    began, used = time.monotonic(), time.process_time()
+    used = time.process_time()
     while time.process_time() < used + 0.3:
         pass
-    share = 0.3 / (time.monotonic() - began)  # other programs may have had the cores
     reading = sources.read([os.getpid()])
+    share = 0.3 / (time.monotonic() - began)  # other programs may have had the cores
     found = by_kind(reading.subjects)
     (host,) = found["host"]
     assert host.values["cores"] == os.cpu_count()

@@ -93,6 +93,7 @@ def test_descriptors_closed_by_the_program_are_not_used_after_their_numbers_are_
 ) -> None:
     with interactive_ranks(tmp_path / "rings", 1, "fake") as (rank,):
         assert rank.request(ask="SummarizeTensors")[0]["error"] == "none"
+        rank.wait_for_heartbeats()  # it has closed that connection
         # The program's own sockets get all the numbers that ours had.
         rank.run(
             "import socket\n"

@@ -435,6 +435,8 @@ def test_pending_ops_outlive_the_history(tmp_path: Path, cache: str) -> None:
         recorder().pending.overflow.spill()
         cells = recorder().ring.cells
         print(cells[StatusCell.OLDEST] > cells[StatusCell.HEAD] - recorder().ring.shape.slots)
+        store = dist.distributed_c10d._get_default_store()
+        store.set("done", "") if rank else store.wait(["done"])  # rank 0 has the store
         os._exit(0)
     """
     for ended in run_native(program, tmp_path / "rings", cache, ranks=2):

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from free_port import free_port
+
 FRTOP = (sys.executable, "-m", "frtop_tui")
 HERE = Path(__file__).parent
 NO_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--")
@@ -107,8 +109,10 @@ def rank(
     code: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> Iterator[int]:
     """Runs a program that prints its pid when it is ready; gives its pid here."""
-    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1",
-                 "OMP_NUM_THREADS": "1", **(environment or {})}  # fmt: skip
+    variables = {
+        "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "h", "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1", **(environment or {}),
+    }  # fmt: skip
     process = subprocess.Popen(
         [*prefix, sys.executable, "-c", code], env={**os.environ, **variables},
         stdout=subprocess.PIPE, start_new_session=True,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from free_port import free_port
 from frtop_probe.unprepared.discovery.facts import FoundJob
 from frtop_probe.unprepared.discovery.scanner import Scanner
 from frtop_probe.unprepared.reader import UnpreparedReader
@@ -81,17 +82,17 @@ def test_rank_set_at_run_time(programs: Programs) -> None:
 
 
 def test_variables_set_by_hand(programs: Programs) -> None:
-    script = programs.script(LIKE_A_RANK)
+    script, port = programs.script(LIKE_A_RANK), str(free_port())
     for number in (1, 0):
         environ = {
-            "RANK": str(number), "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "9",
+            "RANK": str(number), "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": port,
         }  # fmt: skip
         programs.start(sys.executable, script, environ=environ)
     found = programs.wait_for_job(ranks=2)
     assert [(c.rank, c.pid) for c in found.ranks] == [
         (0, programs.started[1].pid), (1, programs.started[0].pid),
     ]  # fmt: skip
-    assert (found.identity, found.name) == ("10.0.0.1:9", "train.py")
+    assert (found.identity, found.name) == (f"10.0.0.1:{port}", "train.py")
 
 
 def test_a_title_in_the_command_line(programs: Programs) -> None:
@@ -171,7 +172,8 @@ def test_a_rank_of_another_user_is_counted_though_it_was_seen_before_its_threads
 def test_a_rank_in_another_pid_namespace(programs: Programs) -> None:
     programs.start(
         "unshare", "--fork", "--pid", sys.executable, programs.script(LIKE_A_RANK),
-        environ={"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1"},
+        environ={"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "h",
+                 "MASTER_PORT": str(free_port())},
     )  # fmt: skip
     (candidate,) = programs.wait_for_job(ranks=1).ranks
     assert candidate.inner_pid == 1 != candidate.pid
