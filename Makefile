@@ -26,8 +26,9 @@ demo: venv  ## a real job that hangs, and frtop on it
 test: venv  ## all tests, several files at a time
 	$(PYTEST)
 
-test-long: venv  ## the tests that take long, of kinds of which others run always
+test-long: venv  ## the tests that take long, and property tests with 1,000 examples each
 	$(PYTEST) -m long
+	$(PYTEST) -m hypothesis --hypothesis-profile=thorough --timeout=3600
 
 test-native: venv  ## the recorder's tests on the native kernels, which it builds
 	$(BIN)/python -m frtop_probe.recorder.native.build

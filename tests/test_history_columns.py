@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe import wire
@@ -13,7 +13,6 @@ from history_rows import HistoryRow, packed, rows_of
 VALUES = st.integers(1 - 2**62, 2**62 - 1)
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(VALUES, st.lists(VALUES, min_size=9, max_size=9), st.booleans()),
                 min_size=1, max_size=9))  # fmt: skip
 def test_rows_survive(values: list[tuple[int, list[int], bool]]) -> None:

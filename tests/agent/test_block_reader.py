@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.ring_builder import RingBuilder
@@ -118,7 +118,6 @@ def test_a_thousand_ops_per_second_take_a_hundred_bytes(rank_ring: RankRing) -> 
     assert max(sizes) < 100
 
 
-@settings(max_examples=30)
 @given(st.lists(st.integers(1, 700), max_size=6), st.lists(st.integers(1, 700), max_size=6))
 def test_the_same_ops_have_the_same_sum_in_any_blocks(ours: list[int], theirs: list[int]) -> None:
     ops = min(sum(ours), sum(theirs))

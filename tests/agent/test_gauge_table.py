@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.unprepared_fakes import candidate, job
@@ -184,7 +184,6 @@ READINGS = st.lists(
 )
 
 
-@settings(max_examples=30)
 @given(st.lists(READINGS, max_size=8), st.integers(0, 7))
 def test_an_operator_has_what_the_agent_has_whenever_it_comes(
     rounds: list[list[SubjectReading]], joins: int

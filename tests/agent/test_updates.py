@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.agent_host import Host
@@ -145,7 +145,6 @@ def test_malformed_requests_do_not_end_the_agent(host: Host) -> None:
         ),
     )
 
-    @settings(max_examples=100)
     @given(st.lists(frames, min_size=1, max_size=4))
     def send(message: list[bytes]) -> None:
         operator.dealer.send_multipart(message)

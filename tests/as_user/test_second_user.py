@@ -205,8 +205,11 @@ def test_a_tool_that_its_user_stops_ends_with_what_reads(host: UsersHost) -> Non
     far.send(encoded(b"req", wire.to_frame(look)))
 
     def tool() -> int | None:
-        commands = ((pid, Path(f"/proc/{pid}/cmdline")) for pid in children_of(far.pid))
-        return next((pid for pid, one in commands if one.read_bytes() == b"sleep\x0077\0"), None)
+        for pid in children_of(far.pid):
+            with suppress(OSError):  # it ended since it was listed
+                if Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x0077\0":
+                    return pid
+        return None
 
     pid = wait_for(tool, "the tool")
     for name in ("mem", "environ", "fd/1"):

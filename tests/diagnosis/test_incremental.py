@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -277,21 +277,8 @@ changes = st.tuples(
 all_rounds = st.lists(st.lists(changes, min_size=1, max_size=4), min_size=2, max_size=8)
 
 
-@settings(max_examples=30)
 @given(all_rounds, st.data())
 def test_what_was_kept_makes_no_difference(rounds: list[list[Change]], data: st.DataObject) -> None:
-    plays(rounds, data)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@settings(max_examples=1000)
-@given(all_rounds, st.data())
-def test_nor_in_a_thousand_plays(rounds: list[list[Change]], data: st.DataObject) -> None:
-    plays(rounds, data)
-
-
-def plays(rounds: list[list[Change]], data: st.DataObject) -> None:
     play = Play()
     play.judge()
     for update in rounds:

@@ -16,13 +16,14 @@ import pytest
 
 from waiting import wait_for
 
-JOBS = Path(__file__).parents[1] / "jobs"
+HERE = Path(__file__).parent
+JOBS = HERE.with_name("jobs")
 Launch = Callable[..., "subprocess.Popen[str]"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.parent == HERE:
             item.add_marker(pytest.mark.job)
 
 

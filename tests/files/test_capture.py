@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -161,7 +161,6 @@ def test_the_newest_capture_of_a_folder_is_opened(tmp_path: Path) -> None:
     assert any("broken.cap" in note for note in found.notes)
 
 
-@settings(max_examples=40)  # fmt: skip
 @given(seed=st.integers(0, 2**32), recorded=st.booleans())
 def test_flipped_bytes_give_a_frame_or_an_error(seed: int, recorded: bool, tmp_path: Path) -> None:
     path, source = tmp_path / "x.cap", SLEEPING if recorded else tmp_path / "intact.cap"

@@ -8,10 +8,12 @@ import pytest
 from hosts.cluster import Cluster
 from hosts.network import obstacle
 
+HERE = Path(__file__).parent
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.parent == HERE:
             item.add_marker(pytest.mark.hosts)
 
 

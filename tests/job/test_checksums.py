@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe import wire
@@ -70,7 +70,6 @@ def play(checksums: JobChecksums, ranks: Sequence[Rank], chunks: Sequence[Sequen
         hear(checksums, number, rank.report(0))
 
 
-@settings(max_examples=40)
 @given(st.lists(cuts, min_size=4, max_size=4))
 def test_equal_ops_never_give_a_hint(chunks: list[list[int]]) -> None:
     checksums = JobChecksums()
@@ -78,7 +77,6 @@ def test_equal_ops_never_give_a_hint(chunks: list[list[int]]) -> None:
     assert checksums.hints(0) == ()
 
 
-@settings(max_examples=40)
 @given(st.lists(cuts, min_size=4, max_size=4), st.data())
 def test_one_different_op_gives_a_hint_with_its_rank_as_the_minority(
     chunks: list[list[int]], data: st.DataObject
@@ -234,7 +232,6 @@ def test_no_hint_gets_an_id_twice() -> None:
     assert len(set(ids)) == len(ids) == 6
 
 
-@settings(max_examples=100)
 @given(st.lists(st.builds(
     wire.BlockSums,
     st.integers(0, 2), st.integers(-5, 2**64 - 1), st.sampled_from([-1, 0, 1, 8, 9, 512, 2**63]),

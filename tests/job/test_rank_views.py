@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe import wire
@@ -123,7 +123,6 @@ class World:
         assert self.state.apply(f"h{host}", update, self.now)
 
 
-@settings(max_examples=150)
 @given(st.lists(st.lists(updates(), min_size=1, max_size=4), min_size=2, max_size=12))
 def test_incremental_views_equal_a_full_count(
     turns: list[list[tuple[str, dict[str, object]]]],

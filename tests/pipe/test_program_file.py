@@ -11,6 +11,7 @@ import pytest
 
 from frtop_probe.pipe import program_file
 from frtop_probe.proc import tool_process
+from waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +52,9 @@ async def test_a_program_that_was_sent_is_taken_before_others(tmp_path: Path) ->
     assert path is not None
     child = await tool_process.start(path, "60")
     try:
-        shown = Path(f"/proc/{child.pid}/cmdline").read_bytes()
-        assert shown.split(b"\0")[:2] == [b"no-such", b"60"]
+        shown = Path(f"/proc/{child.pid}/cmdline")
+        words = wait_for(shown.read_bytes, "exec is over, and its words are in place")
+        assert words.split(b"\0")[:2] == [b"no-such", b"60"]
     finally:
         await tool_process.end(child)
         os.close(descriptor)

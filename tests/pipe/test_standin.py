@@ -10,7 +10,7 @@ from typing import Any
 import msgpack
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe import wire
@@ -58,7 +58,6 @@ def outcome(decode: Callable[[bytes], Any], data: bytes) -> str:
         return "refused"
 
 
-@settings(max_examples=100)
 @given(st.sampled_from(sorted(MESSAGES)), st.data())
 def test_damaged_messages_are_refused_or_understood_alike(name: str, data: st.DataObject) -> None:
     decode, message = MESSAGES[name]
@@ -175,7 +174,6 @@ def json_outcome(decoder: Any, data: bytes) -> str:
         return "refused"
 
 
-@settings(max_examples=100)
 @given(st.sampled_from(["threads", "looks"]), st.data())
 def test_json_of_other_programs_is_read_alike(name: str, data: st.DataObject) -> None:
     real, here = DECODERS[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe.proc import pid_stat
@@ -13,7 +13,6 @@ from frtop_probe.proc import pid_stat
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=15)
 
 
-@settings(max_examples=30)
 @given(NAMES, st.sampled_from("RSDTZX"), st.lists(st.integers(0, 2**40), min_size=49, max_size=49))
 def test_the_name_of_a_process_may_be_anything(name: str, state: str, rest: list[int]) -> None:
     found = pid_stat.parse(f"4711 ({name}) {state} {' '.join(map(str, rest))}".encode())

@@ -1,8 +1,9 @@
 """Forks ranks from one process that has loaded torch, so that each of them need not.
 
-Run by `warm_ranks` as `python warm_parent.py`, prepared as by `frtop run` or not, with a socket as
-stdin. Each message is a program as JSON, with the descriptors of its stdin, stdout and stderr, and
-of a pipe for its exit status. The answer is its pid. When the socket ends, so do all ranks.
+Run by `warm_ranks` as `python warm_parent.py`, prepared as by `frtop run` or not, with a listening
+socket as stdin. Each message is a program as JSON, with the descriptors of its stdin, stdout and
+stderr, and of a pipe for its exit status. The answer is its pid. When a connection ends, so do its
+ranks; after the last one this process does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import traceback
 from pathlib import Path
@@ -33,33 +35,53 @@ _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-def serve() -> dict[str, Any] | None:
+def serve(listener: socket.socket) -> dict[str, Any] | None:
     """Returns the program in a rank, and None in the parent at its end."""
-    client = socket.socket(fileno=os.dup(0))
-    running: dict[int, tuple[int, int]] = {}  # pid and pipe by pidfd
-    while True:
-        for ready in select.select([client.fileno(), *running], [], [])[0]:
+    clients = {(first := _accept(listener)).fileno(): first}
+    running: dict[int, tuple[int, int, int]] = {}  # pid, pipe and client by pidfd
+    while clients:
+        for ready in select.select([listener.fileno(), *clients, *running], [], [])[0]:
             if ready in running:
-                pid, pipe = running.pop(ready)
+                pid, pipe, _ = running.pop(ready)
                 _, status = os.waitpid(pid, 0)
                 os.write(pipe, str(os.waitstatus_to_exitcode(status)).encode())
                 os.close(pipe)
                 os.close(ready)
                 continue
-            message, given, _, _ = socket.recv_fds(client, 1 << 20, 4)
+            if ready == listener.fileno():
+                client = _accept(listener)
+                clients[client.fileno()] = client
+                continue
+            message, given, _, _ = socket.recv_fds(clients[ready], 1 << 20, 4)
             if not message:
-                for pid, _ in running.values():
-                    os.kill(pid, signal.SIGKILL)
-                return None
+                clients.pop(ready).close()
+                for pid, _, client_of_it in running.values():
+                    if client_of_it == ready:
+                        os.kill(pid, signal.SIGKILL)
+                continue
             parent = os.getpid()
             pid = os.fork()
             if not pid:
-                _become(given, [client.detach(), *running, *(pipe for _, pipe in running.values())])
+                pipes = (pipe for _, pipe, _ in running.values())
+                sockets = [one.detach() for one in (listener, *clients.values())]
+                _become(given, [*sockets, *running, *pipes])
                 return None if os.getppid() != parent else dict(json.loads(message))
             for one in given[:3]:
                 os.close(one)
-            running[os.pidfd_open(pid)] = (pid, given[3])
-            client.send(str(pid).encode())
+            running[os.pidfd_open(pid)] = (pid, given[3], ready)
+            clients[ready].send(str(pid).encode())
+    return None
+
+
+def _accept(listener: socket.socket) -> socket.socket:
+    """Takes a connection of this user: the listener's name is anybody's to read."""
+    while True:
+        client = listener.accept()[0]
+        _, uid, _ = struct.unpack(
+            "3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
+        if uid == os.getuid():
+            return client
 
 
 def _become(given: list[int], parents: list[int]) -> None:
@@ -103,7 +125,6 @@ def _report(error: Exception, trace: TracebackType | None) -> None:
 
 
 if __name__ == "__main__":
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     gc.freeze()  # what a rank does not collect, it does not copy
-    if (wanted := serve()) is not None:
+    if (wanted := serve(socket.socket(fileno=os.dup(0)))) is not None:
         run(wanted)

@@ -17,6 +17,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from zlib import crc32
+
+from waiting import wait_for
 
 _PARENT = Path(__file__).with_name("warm_parent.py")
 
@@ -78,22 +81,25 @@ class WarmRank:
 
 @cache
 def _parent(path: str) -> socket.socket:
-    """Starts the parent of this test process' ranks, and ends it with this process.
+    """Connects to the parent of all ranks of this run; the first process to ask starts it.
 
-    Whether there is a recorder in them is decided by PYTHONPATH.
+    Whether there is a recorder in them is decided by PYTHONPATH. The parent ends with the last
+    process that is connected to it.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or os.getpid()
+    name = f"\0frtop-tests {run} {crc32(path.encode())}"
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with listener, suppress(OSError):  # another process has the name
+        listener.bind(name)
+        listener.listen()
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", str(_PARENT)],
             env={name: value for name, value in os.environ.items() if "FRTOP" not in name}
             | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            stdin=theirs.fileno(),
-        )
-
-    def end() -> None:
-        ours.close()
-        process.wait()
-
-    atexit.register(end)
-    return ours
+            stdin=listener.fileno(), start_new_session=True,
+        )  # fmt: skip
+        atexit.register(process.wait)
+    wait_for(lambda: client.connect_ex(name) == 0, "a listener")
+    atexit.register(client.close)
+    return client

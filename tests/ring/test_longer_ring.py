@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe.recorder import own_ring
@@ -61,7 +61,6 @@ def kept(before: int, after: int) -> list[int]:
     return list(range(max(1, oldest), head + 1))
 
 
-@settings(max_examples=60)
 @given(before=st.integers(0, 3 * SLOTS), after=st.integers(0, 3 * MORE))
 def test_all_readers_find_the_newest_events(
     tmp_path_factory: pytest.TempPathFactory, before: int, after: int

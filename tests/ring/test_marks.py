@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe.recorder.marks.marks import MarkWriter
@@ -31,7 +31,6 @@ def numbers(ring: Ring, since_ns: int = 0) -> list[int]:
 
 
 @given(st.integers(0, 40))
-@settings(max_examples=40)
 def test_the_newest_marks_are_kept(tmp_path: Path, count: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "FULL", TINY)
@@ -92,7 +91,6 @@ def test_the_end_of_an_overwritten_mark_is_dropped(writer: OwnRing) -> None:
 
 
 @given(st.binary(min_size=1, max_size=200), st.integers(0, 8 * layout.MARK_SIZE - 200))
-@settings(max_examples=100)
 def test_damage_costs_only_the_marks_that_it_hits(writer: OwnRing, noise: bytes, at: int) -> None:
     for number in range(1, 9):
         writer.marks.instant(STEP, number)

@@ -14,7 +14,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe.recorder.ops.pending import PendingOps
@@ -90,7 +90,6 @@ def test_a_damaged_file_is_refused(writer: OwnRing, damage: Any, reason: str) ->
 
 
 @given(st.lists(st.sampled_from(["issue", "finish", "spill", "fail"]), max_size=120))
-@settings(max_examples=60)
 def test_pending_ops_are_found_after_the_history_has_wrapped(
     tmp_path: Path, actions: list[str]
 ) -> None:
@@ -120,7 +119,6 @@ def test_pending_ops_are_found_after_the_history_has_wrapped(
 
 
 @given(st.integers(0, 60), st.integers(0, 70), st.integers(1, 20))
-@settings(max_examples=60)
 def test_events_and_lost_events_add_up(tmp_path: Path, issued: int, since: int, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "FULL", TINY)
@@ -151,7 +149,6 @@ def test_the_side_table_reserves_room_for_exceptions_and_notes(writer: OwnRing) 
 
 
 @given(st.binary(min_size=16, max_size=300), st.integers(0, 400))
-@settings(max_examples=100)
 def test_a_damaged_side_table_does_not_hide_events_or_raise(
     writer: OwnRing, noise: bytes, at: int
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe import wire
@@ -48,19 +48,16 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
     return simple[kind]
 
 
-@settings(max_examples=30)
 @given(strategy(wire.Update))
 def test_updates_survive_encoding(update: wire.Update) -> None:
     assert wire.decode_update(wire.encode(update)) == update
 
 
-@settings(max_examples=50)
 @given(st.one_of(*map(strategy, wire.declared())))
 def test_requests_survive_encoding(request: wire.Request) -> None:
     assert wire.decode_request(wire.encode(request)) == request
 
 
-@settings(max_examples=30)
 @given(st.one_of(*map(strategy, ANSWERS)))
 def test_responses_survive_encoding(response: wire.Response) -> None:
     assert wire.decode_response(wire.encode(response)) == response
@@ -115,7 +112,6 @@ def test_missing_trailing_fields_have_defaults() -> None:
 
 @pytest.mark.parametrize("decode", [wire.decode_update, wire.decode_request, wire.decode_response])
 @given(data=st.binary(max_size=64))
-@settings(max_examples=200)
 def test_malformed_data_raises_only_wire_errors(decode: Any, data: bytes) -> None:
     try:
         decode(data)

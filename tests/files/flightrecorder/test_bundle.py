@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from files.flightrecorder.writer import FakeRecorder, one_missing
@@ -100,11 +100,9 @@ def test_pages_without_dumps_are_refused(tmp_path: Path, text: str) -> None:
         open_paths([tmp_path])
 
 
-ORDINARY = settings(max_examples=30)
 PAGE = page(one_missing()[:2]).encode()
 
 
-@ORDINARY
 @given(st.data())
 def test_damaged_pages_leave_the_other_files(tmp_path: Path, data: st.DataObject) -> None:
     broken = bytearray(PAGE)
@@ -130,7 +128,6 @@ ANYTHING = st.recursive(
 )
 
 
-@ORDINARY
 @given(ANYTHING)
 def test_any_json_gives_dumps(values: Any) -> None:
     assert dumps_in_values(values)

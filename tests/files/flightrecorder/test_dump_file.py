@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from files.flightrecorder.writer import make_recorders, pickle_like_torch
@@ -27,9 +27,6 @@ SAMPLE = make_recorders(2)
 for _one in SAMPLE:
     _one.ran("0", count=3, frames=[{"name": "f", "filename": "t.py", "line": 1}])
     _one.waits("0")
-ORDINARY = settings(
-    max_examples=60,
-)
 
 
 MARKER = Path("frtop-was-here")
@@ -190,7 +187,6 @@ def test_a_fifo_or_a_folder_does_not_block(tmp_path: Path) -> None:
         open_paths([tmp_path])
 
 
-@ORDINARY
 @given(st.data())
 def test_dumps_with_changed_bytes_are_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
     intact = data.draw(st.sampled_from([SAMPLE[0].pickle(), pickle.dumps(SAMPLE[0].values(), 4)]))
@@ -248,7 +244,6 @@ def test_a_trimmed_dump_parses_to_the_same(tmp_path: Path, keep: int, stacks: bo
     assert keep > 1000 or len(trimmed["entries"]) < 2 * keep + 40
 
 
-@ORDINARY
 @given(st.data())
 def test_a_damaged_dump_can_be_trimmed(tmp_path: Path, data: st.DataObject) -> None:
     broken = bytearray(long_dump(stacks=False)[:60_000] + long_dump(stacks=False)[-60_000:])
