@@ -511,6 +511,7 @@ def test_a_program_that_ends_while_a_call_of_ours_is_slow_does_not_abort(tmp_pat
     flush_until = time.monotonic() + 1
     while time.monotonic() < flush_until:
         time.sleep(0.01)
+    sys.exit()
     """
     )
     (ended,) = run(program, tmp_path / "rings")
