@@ -25,7 +25,13 @@ from frtop_probe.agent.black_boxes import (
     RecentSnapshots,
     StallDetector,
 )
-from frtop_probe.ring.recording import BOX_KIND, lock_file, under_way, wait_for_boxes
+from frtop_probe.ring.recording import (
+    BOX_KIND,
+    RecordingLock,
+    lock_file,
+    under_way,
+    wait_for_boxes,
+)
 from history_rows import rows_of
 from waiting import DEADLINE_S, wait_for
 
@@ -303,6 +309,22 @@ def test_an_agent_started_after_the_death_writes_one_box(host: Host, record: Pat
     wait_for(lambda: operator.state().ranks, "the agent tracks the ring")
     wait_for(lambda: is_unlocked(host), "no box is pending")
     assert len(list(record.iterdir())) == 1
+
+
+def test_a_lock_file_that_an_agent_has_just_made_says_nothing(host: Host, record: Path) -> None:
+    """Between making and locking it, or while another process tests it, no rank is known yet."""
+    host.rank("wait")
+    lock_file(host.folder).touch()
+    assert under_way([host.folder], 0)
+    held, lock = os.open(lock_file(host.folder), os.O_RDONLY), RecordingLock(host.folder)
+    fcntl.flock(held, fcntl.LOCK_SH)
+    lock.acquire(1)
+    os.close(held)
+    assert under_way([host.folder], 0)
+    lock.acquire(1)
+    assert under_way([host.folder], 0)
+    lock.release()
+    assert not under_way([host.folder], 0)
 
 
 def test_snapshots_of_a_stall_come_in_pairs_and_ever_less_often() -> None:

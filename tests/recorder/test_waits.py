@@ -61,7 +61,7 @@ PROGRAM = """
     time.sleep(0.1)
 
     if rank == 1:
-        time.sleep(0.3)
+        time.sleep(0.6)
     handle = dist.all_reduce(t, async_op=True)
     if rank == 0:
         time.sleep(0.1)
@@ -140,7 +140,7 @@ def test_the_end_of_an_op_is_that_of_its_wait(world: list[FinishedRank]) -> None
 
 
 def test_how_long_its_own_thread_waited_is_known(world: list[FinishedRank]) -> None:
-    """Rank 0 waits for the other for 0.2 s."""
+    """Rank 0 waits for the other for 0.5 s."""
     elsewhere, waited = rows(world[0].ring)[-2:]
     assert Flag.ELSEWHERE in elsewhere.flags
     assert Flag.ELSEWHERE not in waited.flags

@@ -90,9 +90,9 @@ class AgentFiles:
 def lock_state(path: Path) -> tuple[bool, int]:
     """Returns whether a process holds `flock` on a file, and the file's mtime in ns if none does.
 
-    The mtime is 0 if there is no file, or its file system lacks such locks. The test takes a
-    shared lock briefly, so that many processes can test at once; a process that wants the lock
-    itself therefore tries more than once.
+    The mtime is 0 if there is no file, nobody has written to it yet, or its file system lacks such
+    locks. The test takes a shared lock briefly, so that many processes can test at once; a process
+    that wants the lock itself therefore tries more than once.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -100,11 +100,13 @@ def lock_state(path: Path) -> tuple[bool, int]:
         return False, 0
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False, os.fstat(descriptor).st_mtime_ns
+        status = os.fstat(descriptor)
     except BlockingIOError:
         return True, 0
     except OSError:
         return False, 0
+    else:
+        return False, status.st_mtime_ns if status.st_size else 0
     finally:
         os.close(descriptor)
 

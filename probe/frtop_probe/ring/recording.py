@@ -41,10 +41,11 @@ class RecordingLock:
         self._ranks_seen = 0
 
     def acquire(self, ranks_seen: int) -> None:
-        """Acquires the lock if it is free, and updates the file's time when ranks were added.
+        """Acquires the lock if it is free, and writes to the file when ranks were added.
 
-        A file newer than a rank means that the agent knows this rank. `under_way`
-        holds the lock briefly while it tests it; the next tick then acquires it.
+        A file that was written after a rank's start means that the agent knows this rank. An empty
+        one means nothing: it is there before it is locked. `under_way` holds the lock briefly while
+        it tests it; the next tick then acquires it.
 
         Raises:
             OSError: the file cannot be created, or the file system has no such locks.
@@ -62,6 +63,7 @@ class RecordingLock:
             self._descriptor = descriptor
         if ranks_seen != self._ranks_seen:
             self._ranks_seen = ranks_seen
+            os.pwrite(self._descriptor, b"\n", 0)
             os.utime(self._descriptor)
 
     def release(self) -> None:
