@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pty
 import resource
-import select
-import signal
 import statistics
 import subprocess
 import sys
@@ -17,12 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from bench.hosts import Hosts
+from bench.terminal import Terminal
 
 HOSTS: Final = 8
 RANKS: Final = 8
 REPEATS: Final = 3
-SIZE: Final = (50, 160)
-PATIENCE_S: Final = 60.0
 
 
 def main() -> None:
@@ -54,24 +49,9 @@ def _captures(hosts: Hosts) -> None:
 def _first_frame(connect: list[str], world: int) -> float:
     """Seconds from the start of the program to a screen with all ranks reporting."""
     begin = time.monotonic()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ |= {"TERM": "xterm-256color", "LINES": str(SIZE[0]), "COLUMNS": str(SIZE[1])}
-        os.execv(sys.executable, [sys.executable, "-m", "frtop_tui", "--connect", *connect])
-    seen = b""
-    try:
-        while f"{world}/{world} reporting".encode() not in seen:
-            assert time.monotonic() - begin < PATIENCE_S, seen[-2000:]
-            if select.select([terminal], [], [], 0.1)[0]:
-                seen += os.read(terminal, 65536)
+    with Terminal("--connect", *connect) as terminal:
+        terminal.wait_for(f"{world}/{world} reporting")
         return time.monotonic() - begin
-    finally:
-        os.kill(pid, signal.SIGTERM)
-        with contextlib.suppress(OSError):
-            while os.read(terminal, 65536):
-                pass
-        os.waitpid(pid, 0)
-        os.close(terminal)
 
 
 def _capture(connect: list[str]) -> tuple[float, int, float]:

@@ -49,7 +49,10 @@ class FormatList(LineView):
         return f"export as {self.chosen}{': a folder' if FORMATS[self.chosen].is_folder else ''}"
 
 
-HINT = "The file has names, paths and stacks of the job. enter writes it; an existing file stays."
+HINT: Final = (
+    "The file has names, paths and stacks of the job. "
+    "enter on the path writes it; an existing file stays."
+)
 
 
 class ExportScreen(FrameScreen):

@@ -253,7 +253,7 @@ def drawn_lane(
     if only is None:
         _draw_stall(lane, window, letters)
     tones = [
-        _TONES.get(letter) or _tone(lane, position, taken * SLIVER < step)
+        _tone(lane, letter, position, taken * SLIVER < step)
         for letter, position, taken in zip(letters, cells.positions, cells.taken, strict=True)
     ]
     if lane.spans.marks and only is None:
@@ -312,12 +312,12 @@ def _waits(lane: Lane, cells: Cells, step: int, meetings: Meetings) -> dict[int,
     return found
 
 
-def _tone(lane: Lane, position: int, is_sliver: bool) -> str:
-    if position == NOTHING:
-        return ""
+def _tone(lane: Lane, letter: str, position: int, is_sliver: bool) -> str:
     ops = lane.ops
-    if ops.took[position] < 0:
+    if position != NOTHING and ops.took[position] < 0:
         return "bad"
+    if letter in _TONES or position == NOTHING:
+        return _TONES.get(letter, "")
     if ops.pending(position):
         return "waits"
     return "dim" if is_sliver else "heat0"
@@ -326,7 +326,7 @@ def _tone(lane: Lane, position: int, is_sliver: bool) -> str:
 def _draw_phases(
     lane: Lane, window: TimeWindow, cells: Cells, letters: list[str], tones: list[str]
 ) -> None:
-    """Draws phases over gaps, and over ops during which the program goes on."""
+    """Draws phases over gaps but a stall, and over ops during which the program goes on."""
     spans = lane.spans
     shown = cells_of(
         spans, window.begin_ns - lane.clock_ns, window.step_ns, window.columns, lane.ops.known_until
@@ -334,7 +334,11 @@ def _draw_phases(
     flags = lane.ops.flags
     for column, span in enumerate(shown.positions):
         position = cells.positions[column]
-        if span == NOTHING or (position != NOTHING and flags[position] & Flag.SYNC):
+        if (
+            span == NOTHING
+            or letters[column] == STALLED
+            or (position != NOTHING and flags[position] & Flag.SYNC)
+        ):
             continue
         letters[column] = PHASES[spans.marks[span].kind]
         tones[column] = _TONES[letters[column]]
