@@ -34,7 +34,8 @@ def text(suite: str, results: Sequence[Result]) -> Iterator[str]:
     yield f"  judged    {_counted(result.judgement for result in results)}"
     yield (
         f"  recorder  {sum(one.ops for one in recorders)} ops in"
-        f" {sum(one.rings for one in recorders)} rings;"
+        f" {sum(one.rings for one in recorders)} rings,"
+        f" {sum(one.native for one in recorders)} of native kernels;"
         f" {sum(one.ops > 0 for one in recorders)} tests have ops;"
         f" {sum(one.lost for one in recorders)} entries lost"
     )

@@ -21,11 +21,13 @@ class Ended(msgspec.Struct, frozen=True):
 class Recorded(msgspec.Struct, frozen=True):
     """What the recorders of one run's ranks left.
 
-    `off` counts rings whose recorder switched itself off, `lost` signatures, sites and pending
-    ops that found no room, `lines` what frtop wrote into the test's output.
+    `native` counts rings that native kernels wrote, `off` rings whose recorder switched itself
+    off, `lost` signatures, sites and pending ops that found no room, `lines` what frtop wrote into
+    the test's output.
     """
 
     rings: int = 0
+    native: int = 0
     ops: int = 0
     hook_errors: int = 0
     off: int = 0

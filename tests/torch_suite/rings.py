@@ -19,7 +19,7 @@ MAX_LINES: Final = 20
 def read(rings: Path, output: Path) -> Recorded:
     """Returns the sums over all rings in a folder; a damaged ring counts as a finding."""
     lines = _lines(output)
-    sums = {"ops": 0, "hook_errors": 0, "off": 0, "lost": 0}
+    sums = {"native": 0, "ops": 0, "hook_errors": 0, "off": 0, "lost": 0}
     found = sorted(rings.glob(f"*{layout.SUFFIX}"))
     for path in found:
         try:
@@ -27,6 +27,8 @@ def read(rings: Path, output: Path) -> Recorded:
         except (RingError, OSError) as error:
             lines.append(f"{path.name}: {error}")
             continue
+        settings = dict(ring.rank_identity.get("settings") or ())
+        sums["native"] += settings.get("frtop kernels") == "native"
         sums["ops"] += ring.ops()
         sums["hook_errors"] += ring.cell(StatusCell.HOOK_ERRORS)
         sums["off"] += ring.cell(StatusCell.STATE) == State.OFF

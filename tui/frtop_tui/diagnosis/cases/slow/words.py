@@ -280,7 +280,8 @@ def _samples(view: Rank | None) -> str:
     if view is None or not view.identity.pid or not step.startswith("py-spy dump"):
         return step
     return (
-        f"r on rank {view.rank}: ten seconds of its stacks as a tree; without a screen:"
+        f"r on rank {view.rank}: ten seconds of its stacks as a tree; without a screen"
+        f"{f', on {printable(view.host)}' if view.host else ''}:"
         f" py-spy record -d 10 -f raw -o stacks.txt --pid {view.identity.pid}"
     )
 
