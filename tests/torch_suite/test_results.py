@@ -7,7 +7,7 @@ import pytest
 from torch_suite import report
 from torch_suite.results import Ended, Judgement, Pair, Recorded, Result, State
 
-CLEAN = Recorded(rings=3, ops=9)
+CLEAN = Recorded(rings=3, native=2, ops=9)
 
 
 def pair(without: State, recorded: State, recorder: Recorded = CLEAN) -> Pair:
@@ -52,5 +52,5 @@ def test_the_summary_counts_first_pairs_and_names_what_failed_without_frtop_too(
     said = "\n".join(report.text("rpc", results))
     assert "without   2 failed, 1 skipped  (3 s)" in said
     assert "judged    2 equal, 1 flaky" in said
-    assert "18 ops in 6 rings; 2 tests have ops" in said
+    assert "18 ops in 6 rings, 4 of native kernels; 2 tests have ops" in said
     assert "failed without frtop, too: A.one" in said
