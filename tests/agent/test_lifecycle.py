@@ -72,6 +72,10 @@ def test_the_card_of_a_killed_agent_is_ignored(host: Host) -> None:
     assert host.files.card.exists()
     assert announcement.find_agent(host.folder) is None
     assert announcement.find_agent(host.folder / "nowhere") is None
+    following = AgentLock.take(host.files)  # holds the lock, and has removed nothing yet
+    assert following is not None
+    assert announcement.find_agent(host.folder) is None
+    following.release()
     assert host.agent().pid == host.agents[-1].pid
 
 

@@ -84,18 +84,23 @@ def find_agent(folder: Path) -> Announcement | None:
 
 
 def read_card(files: AgentFiles) -> Announcement | None:
-    """The card of one agent; None when it does not run, or has not written its card."""
+    """The card of one agent; None when it does not run, or has not written its card.
+
+    An agent that starts where another was killed holds the lock before it removes that one's card.
+    """
     if not files.lives:
         return None
     try:
         with files.card.open(encoding="utf-8") as card:
             content = json.loads(card.read(_MAX_CARD))
         kinds = {"int": int, "str": str}
-        return Announcement(
+        found = Announcement(
             **{one.name: kinds[str(one.type)](content[one.name]) for one in fields(Announcement)}
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+    is_here = found.pid_namespace == PidNamespace.here().inode
+    return found if not is_here or Path(f"/proc/{found.pid}").exists() else None
 
 
 def write_card(files: AgentFiles, announcement: Announcement) -> None:
