@@ -10,7 +10,8 @@ from bench.terminal import Terminal
 BUDGETS_MS: Final = {64: 50, 1024: 80, 4096: 150}
 KEYS: Final = (
     ("2", "ranks {ranks:,}"), ("3", "hosts {hosts:,}:"), ("4", "stacks of all ranks"),
-    ("?", "help: keys"), ("w", "who waits for whom"), ("1", "verdict:"),
+    ("1", "verdict: not entered"), ("w", "who waits for whom"), ("?", "help: keys"),
+    ("1", "verdict: not entered"),
 )  # fmt: skip
 """Each key, and words of the screen that it opens."""
 ROUNDS: Final = 12

@@ -15,6 +15,8 @@ import time
 from typing import Final
 
 PATIENCE_S: Final = 120.0
+SILENCE_S: Final = 0.05
+SILENCE_AT_MOST_S: Final = 2.0
 
 
 class Terminal:
@@ -41,7 +43,8 @@ class Terminal:
 
     def press(self, key: str, words: str) -> float:
         """Returns the seconds from a key until words that it shows have been written."""
-        while select.select([self._terminal], [], [], 0)[0]:
+        until = time.monotonic() + SILENCE_AT_MOST_S  # what was shown before has been written
+        while select.select([self._terminal], [], [], SILENCE_S)[0] and time.monotonic() < until:
             os.read(self._terminal, 65536)
         begin = time.monotonic()
         os.write(self._terminal, key.encode())
