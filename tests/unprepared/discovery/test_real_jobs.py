@@ -122,7 +122,7 @@ def test_a_process_that_ends_is_no_longer_found(programs: Programs) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to start a process of another user")
 def test_processes_of_another_user_are_counted_and_not_looked_at(programs: Programs) -> None:
-    uid = 54321
+    uid = 100_000 + os.getpid()  # nobody else has it, another run of these tests neither
     before = programs.scan().left_alone
     assert uid not in [alone.uid for alone in before]
     script = programs.script(
@@ -135,7 +135,7 @@ def test_processes_of_another_user_are_counted_and_not_looked_at(programs: Progr
 
     wait_for(counted, lambda: str(programs.scan().left_alone))
     (alone,) = [alone for alone in programs.scan().left_alone if alone.uid == uid]
-    assert alone.text == "1 rank of user 54321: not looked at"
+    assert alone.text == f"1 rank of user {uid}: not looked at"
     assert process.pid not in [rank.pid for job in programs.scan().jobs for rank in job.ranks]
 
 
@@ -143,7 +143,7 @@ def test_processes_of_another_user_are_counted_and_not_looked_at(programs: Progr
 def test_a_rank_of_another_user_is_counted_though_it_was_seen_before_its_threads_had_names(
     programs: Programs,
 ) -> None:
-    uid = 54322
+    uid = 200_000 + os.getpid()
     script = programs.script(
         "import ctypes, os, signal, threading\n"
         "go = threading.Event()\n"
