@@ -43,6 +43,7 @@ def ready(rank: int, store: str) -> None:
 
 
 def hold_gil() -> None:
+    time.sleep(1)  # gloo's thread lets go of the last op; it may need the GIL for that
     ctypes.PyDLL(None).sleep(3600)
 
 
