@@ -1,4 +1,7 @@
-"""Decides from the facts of all processes which are ranks, launchers or helpers."""
+"""Decides from the facts of all processes which are ranks, launchers or helpers.
+
+A new launcher is known by its program in `command_line.py`, and by its variables in `claims.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Why a rank has not entered an op, by the most reliable sign."""
+"""Why a rank has not entered an op, by the most reliable sign.
+
+A new cause begins in `diagnosis/causes.py`, with its sentence and next step.
+"""
 
 from __future__ import annotations
 
