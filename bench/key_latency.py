@@ -19,7 +19,7 @@ SETTLE_S: Final = 8.0
 
 
 def main() -> None:
-    """Prints medians and 95th percentiles of the first and of later visits to each screen."""
+    """Prints median, 95th percentile and worst of all keys, first visits to a screen included."""
     print(f"a key until its screen is written, {ROUNDS} rounds of {len(KEYS)} screens, 160x50, ms")
     for ranks, budget in BUDGETS_MS.items():
         with Terminal("demo", "--ranks", str(ranks), "--fault", "stall") as terminal:

@@ -7,6 +7,7 @@ and so on until all do. A rank's level is its distance from the culprit, which h
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -294,9 +295,9 @@ class Script:
             most = self.struck[level] + 1 if level or self.fault == "mismatch" else 0
         else:
             most = len(self.program)
-        issued = 0
-        while issued < most and self.issue_ns(rank, level, step, issued) <= now_ns:
-            issued += 1
+        issued = bisect_right(
+            range(most), now_ns, key=lambda op: self.issue_ns(rank, level, step, op)
+        )
         if not issued:
             return Position(step, 0, pending=False)
         hung = self.hangs and step == self.fault_step and issued == self.struck[level] + 1

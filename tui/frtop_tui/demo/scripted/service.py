@@ -30,6 +30,9 @@ ADDRESS: Final = "127.0.0.1"
 SOCKETS_PER_HOST: Final = 2
 FILES_PER_HOST: Final = 8
 """Each socket needs an eventfd, a listener and connections."""
+MOST_AT_PACE: Final = 64
+"""Hosts that tick as often as real ones. Where one processor serves more, each ticks more rarely:
+otherwise it falls behind, and so does a screen beside it."""
 TICKS_AT_ONCE: Final = 0.05
 """Time in s for overdue ticks between two answers."""
 VERSION: Final = own_version() or "scripted"  # reading this takes a millisecond
@@ -172,12 +175,13 @@ class Service:
                 next_tick, agent = next(due)
 
     def _ticks(self) -> Iterator[tuple[float, ScriptedAgent]]:
-        """When each agent ticks, spread over one tick's time; late ones do not catch up."""
-        pause = TICK / max(1, len(self.agents))
+        """When each agent ticks, spread over one round; late ones do not catch up."""
+        pause = TICK / min(len(self.agents), MOST_AT_PACE)
+        round_s = pause * len(self.agents)
         at = time.monotonic()
         while True:
             for agent in self.agents:
-                at = max(at + pause, time.monotonic() - TICK)
+                at = max(at + pause, time.monotonic() - round_s)
                 yield at, agent
 
     def close(self) -> None:
