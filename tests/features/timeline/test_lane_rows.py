@@ -21,7 +21,8 @@ def test_a_stall_is_drawn_over_the_phase_in_which_it_began() -> None:
     assert letters == " A  ffffffff!!!!!!!!"
 
 
-def test_a_failed_op_stands_out_however_short_it_was() -> None:
-    failed = replace(lane(0, []), ops=ops([(1, 1, 10, 1), (1, 2, 50, -3), (1, 3, 100, -20)]))
+def test_a_failed_op_stands_out_also_where_its_end_is_an_upper_bound() -> None:
+    issued = ops([(1, 1, 10, 20), (1, 2, 50, -3), (1, 3, 100, -20)])
+    failed = replace(lane(0, []), ops=issued, at_most=True)
     drawn = drawn_lane(failed, WINDOW, NONE)
     assert [column for column, tone in enumerate(drawn.tones) if tone == "bad"] == [5, 10, 11]
