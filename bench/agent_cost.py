@@ -13,7 +13,7 @@ import zmq
 from bench.hosts import Hosts
 from frtop_probe import keys, wire
 from frtop_probe.agent.announcement import Announcement
-from frtop_probe.agent.blocks import BlockReader
+from frtop_probe.agent.checksum_blocks import BlockReader
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring

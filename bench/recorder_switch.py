@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from frtop_probe.recorder.native.hook import NativeHook
-from frtop_probe.recorder.ops.hook import OFF, ON
+from frtop_probe.recorder.native.install import NativeHook
+from frtop_probe.recorder.ops.kernel import OFF, ON
 from frtop_probe.recorder.process.lifecycle import lifecycle
 
 

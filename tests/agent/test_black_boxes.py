@@ -25,7 +25,7 @@ from frtop_probe.agent.black_boxes import (
     RecentSnapshots,
     StallDetector,
 )
-from frtop_probe.ring.recording import (
+from frtop_probe.ring.box_lock import (
     BOX_KIND,
     RecordingLock,
     lock_file,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from agent.ring_builder import RingBuilder
 from frtop_probe import wire
 from frtop_probe.agent import ring_view
-from frtop_probe.agent.blocks import GRACE_NS, BlockBuilder, BlockReader
+from frtop_probe.agent.checksum_blocks import GRACE_NS, BlockBuilder, BlockReader
 from frtop_probe.agent.histories import excerpt
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.consistency.checksums import (

@@ -19,7 +19,7 @@ from frtop_probe.agent.interfaces import ClockReading
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
-from frtop_probe.ring.recording import BOX_KIND, RecordingLock, lock_file
+from frtop_probe.ring.box_lock import BOX_KIND, RecordingLock, lock_file
 from frtop_probe.unprepared.model import FlightRing
 from frtop_probe.unprepared.worker import Look
 from frtop_tui.files import blackbox

@@ -16,7 +16,7 @@ from frtop_probe.unprepared.discovery.facts import SCAN_FAILED
 from frtop_probe.unprepared.worker import SCAN_TOOK_TOO_LONG
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis import confirmation
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError

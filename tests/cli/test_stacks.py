@@ -14,7 +14,7 @@ from connect.scripted_source import ScriptedSource
 from frtop_probe import wire
 from frtop_tui.cli import stacks as stacks_command
 from frtop_tui.cli.parser import parse
-from frtop_tui.connect.base import Asked
+from frtop_tui.connect.source import Asked
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from screens.native_scenes import refused, taken, with_native

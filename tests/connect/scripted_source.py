@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from frtop_probe import wire
-from frtop_tui.connect.base import Asked, Source
 from frtop_tui.connect.followers import follower_kinds
+from frtop_tui.connect.source import Asked, Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
 from frtop_tui.statistics.wanted import StatisticsWanted

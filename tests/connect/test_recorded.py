@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files import capture
 from frtop_tui.files.loader import open_paths

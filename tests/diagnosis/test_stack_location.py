@@ -182,7 +182,7 @@ def test_a_wait_is_the_same_with_and_without_our_wrapper(
 
 
 def test_a_call_is_the_same_with_and_without_our_kernel() -> None:
-    wrapped = stack(frame(f"{RECORDER}/ops/hook.py:250", "_kernel.<locals>.kernel"), *COLLECTIVE)
+    wrapped = stack(frame(f"{RECORDER}/ops/kernel.py:250", "_kernel.<locals>.kernel"), *COLLECTIVE)
     assert locate(wrapped, kernel()) == locate(stack(*COLLECTIVE), kernel())
     found, expected = call_of(wrapped), call_of(stack(*COLLECTIVE))
     assert found is not None

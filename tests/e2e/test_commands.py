@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import Launch, frtop
+from frtop_probe.ring.box_lock import under_way
 from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
-from frtop_probe.ring.recording import under_way
 from waiting import wait_for
 
 IMPATIENT = f"""#!{sys.executable}

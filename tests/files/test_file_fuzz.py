@@ -14,7 +14,7 @@ from diagnosis.test_update_fuzz import SCENES, show
 from files.boxes import BoxRecorder, write_boxes
 from files.flightrecorder.writer import make_recorders
 from frtop_probe import archive
-from frtop_probe.ring.recording import BOX_KIND
+from frtop_probe.ring.box_lock import BOX_KIND
 from frtop_tui.errors import FrtopError
 from frtop_tui.files import capture
 from frtop_tui.files.loader import open_paths

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_probe.agent.blocks import MAX_RECENT, BlockBuilder, encode_blocks
+from frtop_probe.agent.checksum_blocks import MAX_RECENT, BlockBuilder, encode_blocks
 from frtop_probe.consistency.checksums import MODULUS, UNKNOWN, packed, weight
 from frtop_tui.job.checksums import (
     HINT_NS,

@@ -26,7 +26,7 @@ ORIGINALS = {"after", "before", "execute", "original", "previous", "previous_thr
 """What the recorder's modules call the functions that they wrap."""
 WAIT = frame(f"{RECORDER}/waits.py:110", "_wrapper.<locals>.wait")
 ON_DEVICE = frame(f"{RECORDER}/waits.py:146", "on_device")
-KERNEL = frame(f"{RECORDER}/hook.py:250", "kernel")
+KERNEL = frame(f"{RECORDER}/ops/kernel.py:250", "kernel")
 MINE = frame("train.py:21", source="handle.wait()")
 
 

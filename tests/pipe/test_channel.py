@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from frtop_probe.agent.admission import Operator, Rights
+from frtop_probe.agent.rights import Operator, Rights
 from frtop_probe.pipe import channel as pipe_channel
 from frtop_probe.pipe.channel import MAX_QUEUED, MAX_WAITING, PipeChannel
 from frtop_probe.pipe.lines import encoded

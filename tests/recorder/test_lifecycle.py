@@ -166,14 +166,14 @@ def test_a_failing_hook_switches_off_with_one_line_and_training_goes_on(
     ended = on_fake(
         tmp_path,
         f"""
-    from frtop_probe.recorder.ops import hook, signatures
+    from frtop_probe.recorder.ops import kernel, signatures
     from frtop_probe.recorder.ops.pending import PendingOps
     def broken(*args, **kwargs):
         raise ZeroDivisionError("ours")
     if "{where}" == "encode":
         signatures.encode = broken
     elif "{where}" == "caller_waits":
-        hook.caller_waits = broken
+        kernel.caller_waits = broken
     else:
         PendingOps._finisher = lambda self: broken
     init()
@@ -199,7 +199,7 @@ def test_an_interrupt_in_the_hook_reaches_the_program_even_if_cleanup_fails(tmp_
     program = (
         FAKE
         + """
-    from frtop_probe.recorder.ops import hook, signatures
+    from frtop_probe.recorder.ops import kernel, signatures
     from frtop_probe.recorder.ops.groups import GroupTable
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt

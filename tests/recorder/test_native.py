@@ -224,7 +224,7 @@ CASES: Final = {
     "many_tensors": "dist.all_gather([torch.ones(2), torch.ones(2)], torch.ones(2)); "
     "dist.all_reduce_coalesced([torch.ones(n % 3 + 1) for n in range(1200)])",
     "issuers": """
-        import frtop_probe.recorder.ops.hook
+        import frtop_probe.recorder.ops.kernel
         def find(thread, site, group, args):
             return 4096 + len(args[0])
         recorder().find_issuer.append(find)

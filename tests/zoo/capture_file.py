@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.loader import open_paths

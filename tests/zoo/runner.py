@@ -22,8 +22,8 @@ import psutil
 
 from free_port import free_port
 from frtop_tui.connect.agent_start import start_agent
-from frtop_tui.connect.base import Source
 from frtop_tui.connect.live import LiveSource
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import is_called
 from frtop_tui.prepare import ZERO_CODE_START, prepare

@@ -22,8 +22,8 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from frtop_tui.appearance import theme_for
-from frtop_tui.connect.base import Source
 from frtop_tui.connect.followers import Order
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.model import Writing

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import frtop_probe
-from frtop_probe.ring.recording import RECORD
+from frtop_probe.ring.box_lock import RECORD
 
 DEVICE_TENSORS = "FRTOP_DEVICE_TENSORS"
 """The variable of `recorder.device_tensors`."""

@@ -34,8 +34,8 @@ from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc import daemon_thread
 from frtop_probe.proc.within import within
+from frtop_probe.ring.box_lock import BOX_KIND, BOX_SUFFIX, RecordingLock
 from frtop_probe.ring.header import RingClosed
-from frtop_probe.ring.recording import BOX_KIND, BOX_SUFFIX, RecordingLock
 
 AFTER_DEATH: Final = 1.0
 """Seconds to get the stacks of living ranks: the launcher may end them at any moment."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.ring.recording import BOX_SUFFIX
+from frtop_probe.ring.box_lock import BOX_SUFFIX
 
 BOXES: Final = "FRTOP_BOXES"
 """Environment variable that names another folder; 0 turns such boxes off."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from frtop_probe import wire
-from frtop_probe.agent.admission import Operator, Rights
+from frtop_probe.agent.rights import Operator, Rights
 
 
 class OperatorChannel(Protocol):

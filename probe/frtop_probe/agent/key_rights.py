@@ -1,6 +1,6 @@
 """Rights by key: the owner may always act, others as `authorized_keys` says.
 
-`admission.py` uses them to decide who may look and who may act.
+`rights.py` uses them to decide who may look and who may act.
 
 The list is read again at every connection and request, so an operator admitted during a hang gets
 in at once. Its file may be on the file system that hangs: a daemon thread reads it, and the last
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from frtop_probe import keys
-from frtop_probe.agent.admission import Right, Rights
 from frtop_probe.agent.interfaces import log
+from frtop_probe.agent.rights import Right, Rights
 from frtop_probe.keys import AuthorizedKey, KeyPair, KeyProblem
 from frtop_probe.proc import daemon_thread
 

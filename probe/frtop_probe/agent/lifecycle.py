@@ -27,9 +27,9 @@ from frtop_probe.agent.service import AgentService, LeaveReason
 from frtop_probe.agent.sockets import AgentSockets, PortProblem, open_sockets
 from frtop_probe.agent.stale_files import StaleFiles
 from frtop_probe.keys import KeyPair, KeyProblem
+from frtop_probe.ring.box_lock import RecordingLock
 from frtop_probe.ring.folder import AgentFiles, FolderError, candidates, claim, existing, taken
 from frtop_probe.ring.pid_namespace import PidNamespace
-from frtop_probe.ring.recording import RecordingLock
 
 CHECK_S: Final = 0.5
 

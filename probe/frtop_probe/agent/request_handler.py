@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from frtop_probe import feature_folders, wire
-from frtop_probe.agent.admission import Operator
 from frtop_probe.agent.histories import history_response, no_recorder
 from frtop_probe.agent.interfaces import OperatorChannel, log
 from frtop_probe.agent.rank_client import pass_on
 from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.rights import Operator
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.snapshots import NativeStacksTaker, SnapshotTaker
 from frtop_probe.agent.statistics_requests import statistics_response

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import structs
 
 from frtop_probe import wire
-from frtop_probe.agent.blocks import BlockReader
+from frtop_probe.agent.checksum_blocks import BlockReader
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.agent.tracked_rank import FLUSH_TICKS, TrackedRank
 from frtop_probe.proc.exit_status import ExitStatus

@@ -13,9 +13,9 @@ import zmq
 import zmq.asyncio
 import zmq.auth.asyncio
 
-from frtop_probe.agent.admission import Operator
 from frtop_probe.agent.key_rights import KeyRights
 from frtop_probe.agent.options import PAIRS, Options
+from frtop_probe.agent.rights import Operator
 from frtop_probe.keys import KeyPair
 
 DOMAIN: Final = "frtop"

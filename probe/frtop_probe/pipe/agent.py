@@ -14,10 +14,10 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from frtop_probe.agent.admission import Rights
 from frtop_probe.agent.options import READ_ONLY, UNPREPARED, Options
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.resources import limit_resources
+from frtop_probe.agent.rights import Rights
 from frtop_probe.agent.service import AgentService, LeaveReason
 from frtop_probe.pipe import program_file
 from frtop_probe.pipe.channel import PipeChannel

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from frtop_probe.agent.admission import Operator, Rights
+from frtop_probe.agent.rights import Operator, Rights
 from frtop_probe.pipe import program_file
 from frtop_probe.pipe.input import (
     Bye,

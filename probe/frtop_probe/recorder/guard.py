@@ -2,7 +2,7 @@
 
 The program's own exceptions pass: Python runs signal handlers anywhere, so an exception that
 a handler raises may surface inside the recorder and must reach the program. The kernels, which each
-op passes, give the same guarantee themselves: `ops/hook.py` and `native/kernel.cpp`.
+op passes, give the same guarantee themselves: `ops/kernel.py` and `native/kernel.cpp`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ring of this process: its file, and everything in it except ops.
 
-The kernels write ops: `ops/hook.py` in Python, `native/kernel.cpp` in C++. `write_slot` here serves
-calls that are no ops, such as `new_group`.
+The kernels write ops: `ops/kernel.py` in Python, `native/kernel.cpp` in C++. `write_slot` here
+serves calls that are no ops, such as `new_group`.
 
 A full shared memory must not end the job. Writing into a sparse file on a full tmpfs raises
 SIGBUS, so all blocks are reserved first; without enough room, a smaller ring is created, or one

@@ -18,12 +18,12 @@ from frtop_probe import feature_folders
 from frtop_probe.recorder.feature import OpWatch, RankFeature
 from frtop_probe.recorder.guard import log_line
 from frtop_probe.recorder.marks import fetches, phases, steps
-from frtop_probe.recorder.native.hook import NativeHook
+from frtop_probe.recorder.native.install import NativeHook
 from frtop_probe.recorder.native.library import NotUsableError
 from frtop_probe.recorder.ops.call_sites import CallSites
 from frtop_probe.recorder.ops.device_watch import DeviceWatch
 from frtop_probe.recorder.ops.groups import GroupTable
-from frtop_probe.recorder.ops.hook import (
+from frtop_probe.recorder.ops.kernel import (
     EXPECTING,
     OFF,
     ON,

@@ -21,7 +21,7 @@ from frtop_probe.features.doctor.host_reader import find_tool, read_host
 from frtop_probe.features.doctor.search import find_ranks
 from frtop_probe.features.doctor.trials import read_memory, run_tool, target
 from frtop_probe.pipe.packing import archive
-from frtop_probe.proc import guarded
+from frtop_probe.proc import risky_calls
 from frtop_tui.features.doctor.examinations import DOCTOR, read_facts
 from waiting import wait_for
 
@@ -84,7 +84,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_call_that_hangs_ends_or_raises_is_a_result() -> None:
-    found = guarded.call_all(
+    found = risky_calls.call_all(
         {
             "fine": lambda: [1, "two"],
             "killed": lambda: os.kill(os.getpid(), 31),
@@ -94,8 +94,8 @@ def test_a_call_that_hangs_ends_or_raises_is_a_result() -> None:
     )
     assert found["fine"].value == [1, "two"]
     assert found["killed"].signal == 31
-    assert found["raises"] == guarded.GuardedCall()
-    assert guarded.call_all({"hangs": lambda: time.sleep(60)}, 0.5)["hangs"].timed_out
+    assert found["raises"] == risky_calls.RiskyCall()
+    assert risky_calls.call_all({"hangs": lambda: time.sleep(60)}, 0.5)["hangs"].timed_out
 
 
 def test_a_tool_that_cannot_be_run_is_a_result(tmp_path: Path) -> None:

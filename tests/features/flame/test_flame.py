@@ -96,7 +96,7 @@ TORCH = "/opt/venv/lib/python3.12/site-packages/torch/distributed/distributed_c1
 
 
 def test_the_tree_is_as_it_would_be_without_frtop_and_counts_its_time() -> None:
-    reduce, kernel = f"all_reduce ({TORCH}:2990)", f"kernel ({PROBE}/recorder/ops/hook.py:88)"
+    reduce, kernel = f"all_reduce ({TORCH}:2990)", f"kernel ({PROBE}/recorder/ops/kernel.py:88)"
     step = f"_engine_run_backward ({PROBE}/recorder/phases.py:40)"
     write = f"begin ({PROBE}/recorder/writer.py:31)"
     lock = "__enter__ (/usr/lib/python3.12/threading.py:293)"

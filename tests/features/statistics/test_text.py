@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_tui.cli import main
-from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
+from frtop_tui.connect.source import Source
 from frtop_tui.errors import FrtopError
 from frtop_tui.features.statistics import command as statistics
 from frtop_tui.features.statistics.comparison_words import comparison_lines

@@ -14,7 +14,7 @@ from features.tensor_checks.sampled_ranks import recorded_now
 from frtop_probe.features.tensor_checks.messages import NumberState
 from frtop_probe.recorder.requests import control
 from frtop_tui.cli.parser import parse
-from frtop_tui.connect.base import Asked
+from frtop_tui.connect.source import Asked
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensor_checks import command as numbers_command

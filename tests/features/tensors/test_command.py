@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from connect.scripted_source import ScriptedSource
 from frtop_probe import wire
-from frtop_tui.connect.base import Asked, Source
+from frtop_tui.connect.source import Asked, Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensors import command as tensors_command

@@ -53,7 +53,8 @@ def test_program_name(argv: tuple[str, ...], name: str) -> None:
     ],
 )
 def test_launchers(argv: tuple[str, ...], kind: str) -> None:
-    assert command_line.launcher_kind(argv) == kind
+    found = command_line.launcher(argv)
+    assert (found.kind if found else "") == kind
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_what_a_framework_s_worker_works_for(title: str, work: str) -> None:
 @given(st.lists(st.text(max_size=12), max_size=5), st.text(max_size=15))
 def test_any_command_line(argv: list[str], comm: str) -> None:
     command_line.program_name(argv)
-    command_line.launcher_kind(argv)
+    command_line.launcher(argv)
     command_line.helper_role(argv)
     command_line.read_title(argv, comm)
     command_line.option(argv, "--local_rank")

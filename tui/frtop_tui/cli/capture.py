@@ -12,7 +12,7 @@ from frtop_tui.cli.files import require_writable, say_written, wait_for_file
 from frtop_tui.cli.live import connected, require_ranks, wait_for_ranks
 from frtop_tui.cli.output import show_progress
 from frtop_tui.cli.settings import folder_of
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.naming import printable
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from frtop_tui.cli.output import show_progress
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.coverage import coverage_text

@@ -11,7 +11,7 @@ from typing import Final
 
 from frtop_tui.cli.live import SEARCH_S, AppearanceTimer, connected
 from frtop_tui.cli.output import show_progress
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.job_list import listed_jobs

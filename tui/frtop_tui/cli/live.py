@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from frtop_probe import wire
 from frtop_tui.cli.output import show_progress
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.confirmation import Settling
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable, UsageError

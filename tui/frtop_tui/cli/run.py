@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from frtop_probe.proc import daemon_thread
+from frtop_probe.ring.box_lock import BOX_SUFFIX, RECORD, wait_for_boxes
 from frtop_probe.ring.folder import FolderError, candidates
-from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, wait_for_boxes
 from frtop_tui.cli.parent import Child, execute, exit_like
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.prepare import prepare

@@ -21,7 +21,7 @@ from frtop_tui.cli.live import (
     wait_for_ranks,
 )
 from frtop_tui.cli.output import show_progress
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable

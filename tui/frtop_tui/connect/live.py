@@ -23,7 +23,6 @@ from frtop_probe import keys
 from frtop_probe.pipe.start_script import start_script
 from frtop_probe.proc import daemon_thread
 from frtop_tui.connect.agent_connections import AgentConnections
-from frtop_tui.connect.base import Asked, Source
 from frtop_tui.connect.connection_events import Connections, JoinedConnections
 from frtop_tui.connect.endpoints import LOCAL, Endpoint, expand
 from frtop_tui.connect.followers import follower_kinds
@@ -34,6 +33,7 @@ from frtop_tui.connect.pipes.payload import agent_lines
 from frtop_tui.connect.pipes.place_search import PlaceSearch
 from frtop_tui.connect.pipes.places import Place, last_python
 from frtop_tui.connect.session import Session
+from frtop_tui.connect.source import Asked, Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Problem

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from frtop_probe import archive
-from frtop_tui.connect.base import Source
 from frtop_tui.connect.followers import follower_kinds
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, Unreadable

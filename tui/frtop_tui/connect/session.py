@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.connect.agent_requests import AgentRequests
 from frtop_tui.connect.asking import Asking
-from frtop_tui.connect.base import Asked
 from frtop_tui.connect.capture_collector import FilesWanted
 from frtop_tui.connect.connection_events import (
     AnyEndpoint,
@@ -31,6 +30,7 @@ from frtop_tui.connect.gauge_histories import GaugeHistories
 from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.connect.op_follower import OpFollower, OpOutlet
 from frtop_tui.connect.pipes.place_search import PlaceSearch
+from frtop_tui.connect.source import Asked
 from frtop_tui.connect.statistics_follower import StatisticsFollower
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame, JudgedRank

@@ -25,7 +25,7 @@ _RECORDER: Final = re.compile(r"(?:.*/)?frtop_probe/(?:recorder|features)/(?:\w+
 _WRAPPERS: Final = frozenset({
     ("exceptions", "excepthook"), ("exceptions", "threading_excepthook"), ("fetches", "__next__"),
     ("graph_captures", "begin"), ("graph_captures", "end"), ("group_calls", "register"),
-    ("group_calls", "wrapper"), ("guard", "wrapper"), ("hook", "kernel"),
+    ("group_calls", "wrapper"), ("guard", "wrapper"), ("kernel", "kernel"),
     ("import_hook", "exec_module"), ("phases", "__enter__"), ("phases", "__exit__"),
     ("hooks", "update"), ("module_calls", "__call__"), ("pipeline_messages", "wrapper"),
     ("phases", "_engine_run_backward"), ("phases", "first"), ("phases", "second"),

@@ -14,7 +14,7 @@ from typing import Any, Final
 from textual.app import App
 from textual.binding import Binding
 
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.registry import contributions
 from frtop_tui.screens.base import FrameScreen, Preferences
 from frtop_tui.screens.completion import (

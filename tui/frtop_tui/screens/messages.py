@@ -10,7 +10,7 @@ from textual.message import Message
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.connect.base import Asked
+from frtop_tui.connect.source import Asked
 from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier
 from frtop_tui.job.naming import GroupKey

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from frtop_probe.unprepared.discovery.launchers import BY_MULTIPROCESSING, LAUNCHERS
 from frtop_tui.job.job_activity import activity_text
 from frtop_tui.job.job_list import ListedJob, listed_jobs
 from frtop_tui.job.model import BaseFrame
@@ -23,7 +24,8 @@ MOST_ENDED: Final = 8
 """How many ended jobs to list: an agent that was killed may leave many."""
 _LOOKED_FOR: Final = (
     "ranks with frtop's recorder, and processes of this user that are ranks by their"
-    " environment, launcher or title (torchrun, mp.spawn, srun, mpirun, accelerate, deepspeed)"
+    " environment, launcher or title"
+    f" ({', '.join([*(launcher.kind for launcher in LAUNCHERS), BY_MULTIPROCESSING])})"
 )
 ELSEWHERE: Final[Sequence[str]] = (
     "next, if it is",

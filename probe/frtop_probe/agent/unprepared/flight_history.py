@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from frtop_probe import wire
-from frtop_probe.agent.blocks import BlockBuilder, encode_blocks
+from frtop_probe.agent.checksum_blocks import BlockBuilder, encode_blocks
 from frtop_probe.agent.unprepared.groups import GLOO, counted, number_of
 from frtop_probe.consistency.checksums import signature_digest, weight
 from frtop_probe.consistency.profiling_names import parse

@@ -28,9 +28,9 @@ from frtop_probe.features.doctor.torch_files import machine_of, read_torch
 from frtop_probe.gauges.devices import DEVICES, has_driver
 from frtop_probe.gauges.nvml import NO_BINDING, NOT_SENT, NvmlReader
 from frtop_probe.proc.child_process import AS_USER
-from frtop_probe.proc.guarded import call
 from frtop_probe.proc.kernel_files import read_text
 from frtop_probe.proc.process_rights import ProcessRights, read_rights, read_yama
+from frtop_probe.proc.risky_calls import call
 from frtop_probe.ring.folder import SHARED_MEMORY, TEMPORARY, FolderError, folder, taken
 
 PY_SPY: Final = "py-spy"

@@ -1,7 +1,7 @@
 """Reads facts about one rank: nothing that frtop does not read anyway when it looks at a rank.
 
 `maps`, `environ` and `mem` wait for the rank's memory lock, so the caller calls this in a child
-(`guarded`).
+(`proc/risky_calls.py`).
 """
 
 from __future__ import annotations

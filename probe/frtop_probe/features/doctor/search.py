@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from frtop_probe.features.doctor.facts import OtherRanks, RankFacts, SearchFacts
 from frtop_probe.features.doctor.rank_reader import read_rank
-from frtop_probe.proc.guarded import call, call_all
 from frtop_probe.proc.process_rights import read_rights
+from frtop_probe.proc.risky_calls import call, call_all
 from frtop_probe.unprepared.discovery.facts import Candidate, Discovery
 from frtop_probe.unprepared.discovery.scanner import Scanner
 from frtop_probe.unprepared.model import from_json

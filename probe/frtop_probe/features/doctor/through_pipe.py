@@ -24,7 +24,7 @@ from frtop_probe.pipe.channel import SILENCE_S
 from frtop_probe.pipe.input import Bye, Examine, LineReader, LineSplitter, Ping, SentTool
 from frtop_probe.pipe.introduction import introduction
 from frtop_probe.pipe.lines import LineError, described
-from frtop_probe.proc import guarded, tool_process
+from frtop_probe.proc import risky_calls, tool_process
 from frtop_probe.proc.child_process import die_with
 
 EXAMINE_S: Final = 90.0
@@ -60,7 +60,7 @@ class FarDoctor:
         self._reader, self._splitter = LineReader(task), LineSplitter(rest)
         self._order: Examine | None = None
         self._sent: dict[str, str] = {}
-        self._child: guarded.Running | None = None
+        self._child: risky_calls.Running | None = None
         self._is_over = False
 
     def say(self, word: bytes, fields: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ class FarDoctor:
                 signal.signal(number, signal.SIG_DFL)
             return document(read_host(python, by_shell=True, sent=sent), find_ranks())
 
-        self._child = guarded.start(examine, EXAMINE_S)
+        self._child = risky_calls.start(examine, EXAMINE_S)
 
     def _answer_when_done(self) -> None:
         done = self._child.result() if self._child is not None else None

@@ -22,7 +22,7 @@ from typing import Final
 
 from frtop_probe.features.doctor.facts import Trial
 from frtop_probe.proc.child_process import descriptors_in
-from frtop_probe.proc.guarded import call
+from frtop_probe.proc.risky_calls import call
 
 CALL_S: Final = 2.0
 TOOL_S: Final = 6.0

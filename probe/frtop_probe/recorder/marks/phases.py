@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from frtop_probe.recorder.marks.steps import StepCounter
-from frtop_probe.recorder.ops.hook import hide_from_dynamo
+from frtop_probe.recorder.ops.kernel import hide_from_dynamo
 from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.recorder.process.import_hook import when_imported
 from frtop_probe.ring.layout import MarkKind

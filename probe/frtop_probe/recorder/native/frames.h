@@ -14,7 +14,7 @@ extern _Atomic unsigned frtop_codes_epoch;
 #endif
 /* Changes when code objects are released: their addresses may then be others'. */
 
-/* What a code object is, as Python classifies it (`hook.py`). */
+/* What a code object is, as Python classifies it (`install.py`). */
 enum { FRTOP_UNKNOWN = 0, FRTOP_USER = 1, FRTOP_SKIPPED = 2, FRTOP_WAITS = 3 };
 
 /* Asks what a code object is; takes the GIL. Negative: an exception of the program is set. */

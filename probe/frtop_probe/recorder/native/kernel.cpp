@@ -1,7 +1,7 @@
-/* The recorder's kernels in C++: what `recorder/ops/hook.py` does, for ops on CPU tensors.
+/* The recorder's kernels in C++: what `recorder/ops/kernel.py` does, for ops on CPU tensors.
  *
  * They write the same ring (`ring/layout.py`). All that is needed once is Python's: descriptions of
- * groups, forms, lines (`hook.py`); here are only tables of their numbers. Ops on devices go to
+ * groups, forms, lines (`install.py`); here are only tables of their numbers. Ops on devices go to
  * the Python kernel as a whole.
  *
  * Rules. No lock is held while the GIL is taken, Python or a handle is called, or a handle or a tensor
@@ -239,7 +239,7 @@ struct Waiting {
 };
 thread_local Waiting waiting_for{};  // this thread's last op whose call waits and shows no end
 
-/* The Python side: `hook.py` says what each does. Lists and dicts are only asked for their size,
+/* The Python side: `install.py` says what each does. Lists and dicts are only asked for their size,
  * which is one word, so that an op needs no GIL to learn that nobody wants more of it. */
 struct Misses {
   PyObject *group, *form, *classify, *site, *issuer, *watch, *handed, *at_op, *device;
@@ -342,7 +342,7 @@ bool stays(State* state, u64 sequence, u64 head) {
   return head - sequence < state->shape.more - slots;
 }
 
-/* Copies ops that newer ones would soon overwrite; `hook.py`'s ops are copied by `pending.py`. */
+/* Copies ops that newer ones would soon overwrite; `ops/kernel.py`'s ops are copied by `pending.py`. */
 void spill(State* state) {
   std::unique_lock<Spin> lock(state->overflow_lock, std::try_to_lock);
   if (!lock) return;
@@ -838,7 +838,7 @@ struct Kernel final : c10::OperatorKernel {
         call(misses.at_op, py::tuple());
       }
       sequence = write(state, args, seen, group, sync, channel, watched, now);
-    } catch (const py::error_already_set&) {  // of the program: `hook.py` keeps ours
+    } catch (const py::error_already_set&) {  // of the program: `install.py` keeps ours
       {
         py::gil_scoped_acquire gil;
         watched = py::object();

@@ -9,43 +9,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from frtop_probe.program_names import file_name, installed_module, work_of
+from frtop_probe.unprepared.discovery import launchers
 from frtop_probe.unprepared.discovery.facts import Role
+from frtop_probe.unprepared.discovery.launchers import Launcher
 
-_MODULE_LAUNCHERS: Final = {
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
-    "accelerate.commands.launch": "accelerate",
-    "accelerate.commands.accelerate_cli": "accelerate",
-    "deepspeed.launcher.launch": "deepspeed",
-    "deepspeed.launcher.runner": "deepspeed",
-    "horovod.runner.launch": "horovodrun",
-}
-_SCRIPT_LAUNCHERS: Final = {
-    "torchrun": "torchrun",
-    "accelerate-launch": "accelerate",
-    "deepspeed": "deepspeed",
-    "ds": "deepspeed",
-    "horovodrun": "horovodrun",
-}
-_FILE_LAUNCHERS: Final = {
-    "torch/distributed/run.py": "torchrun",
-    "torch/distributed/launch.py": "torchrun",
-    "accelerate/commands/launch.py": "accelerate",
-    "deepspeed/launcher/launch.py": "deepspeed",
-}
-PROGRAM_LAUNCHERS: Final = {
-    "srun": "srun",
-    "slurmstepd": "srun",
-    "mpirun": "mpirun",
-    "mpiexec": "mpirun",
-    "mpiexec.hydra": "mpirun",
-    "hydra_pmi_proxy": "mpirun",
-    "orterun": "mpirun",
-    "orted": "mpirun",
-    "prterun": "mpirun",
-    "prted": "mpirun",
-}
-"""Launchers that are not Python programs, by the name of their executable or main thread."""
 _HELPERS: Final[tuple[tuple[str, Role], ...]] = (
     ("from multiprocessing.resource_tracker import main", "resource_tracker"),
     ("from multiprocessing.semaphore_tracker import main", "resource_tracker"),
@@ -87,18 +54,12 @@ def program_name(argv: Sequence[str]) -> str:
     return value if kind == "module" else ""
 
 
-def launcher_kind(argv: Sequence[str]) -> str:
-    """Returns "torchrun", "accelerate", "deepspeed", ...; "" for anything else."""
+def launcher(argv: Sequence[str]) -> Launcher | None:
+    """Returns the launcher that this command line starts; None for anything else."""
     kind, value = _program(argv)
     if kind == "module":
-        return _MODULE_LAUNCHERS.get(value, "")
-    if kind != "file":
-        return ""
-    name = PurePosixPath(value).name
-    if name == "accelerate":
-        return "accelerate" if "launch" in argv[1:4] else ""
-    by_file = next((k for end, k in _FILE_LAUNCHERS.items() if value.endswith(end)), "")
-    return by_file or _SCRIPT_LAUNCHERS.get(name) or PROGRAM_LAUNCHERS.get(name, "")
+        return launchers.of_module(value)
+    return launchers.of_file(value, argv[1:]) if kind == "file" else None
 
 
 def helper_role(argv: Sequence[str]) -> Role | None:

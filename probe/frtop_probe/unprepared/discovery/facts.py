@@ -22,7 +22,6 @@ STORE_THREAD: Final = "pt_tcpstore"
 """Start of the name of the thread that serves the store; torchrun's agent may also have it."""
 TORCH_THREADS: Final = "pt_"
 DATA_WORKER: Final = "pt_data_worker"
-ELASTIC_AGENT: Final = "pt_elastic"
 
 SCAN_FAILED: Final = "no search for jobs: it failed"
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from frtop_probe.unprepared.discovery import command_line
+from frtop_probe.unprepared.discovery import command_line, launchers
 from frtop_probe.unprepared.discovery.claims import is_prepared
 from frtop_probe.unprepared.discovery.facts import Candidate, FoundJob, ProcessFacts
 from frtop_probe.unprepared.discovery.roles import (
@@ -14,7 +14,7 @@ from frtop_probe.unprepared.discovery.roles import (
     Table,
     classify,
     is_multiprocessing,
-    launcher_kind,
+    launcher_of,
 )
 
 Standings = Mapping[int, Standing]
@@ -173,11 +173,12 @@ def _launcher(rank: Standing, standings: Standings) -> tuple[str, int | None]:
         return rank.title.engine, starter.pid if starter is not None and is_same else None
     if rank.launcher_above is not None:
         facts = standings[rank.launcher_above].facts
-        return launcher_kind(facts) or "mp.spawn", facts.pid
+        found = launcher_of(facts)
+        return found.kind if found else launchers.BY_MULTIPROCESSING, facts.pid
     if rank.claim is None and starter is not None and is_multiprocessing(rank.facts, starter):
-        return "mp.spawn", starter.pid
-    sources = {"slurm": "srun", "mpi": "mpirun", "pmi": "mpirun", "lightning": "lightning"}
-    return sources.get(rank.claim.source, "") if rank.claim is not None else "", None
+        return launchers.BY_MULTIPROCESSING, starter.pid
+    found = launchers.of_claim(rank.claim.source) if rank.claim is not None else None
+    return found.kind if found else "", None
 
 
 def _name_of_program(rank: Standing, standings: Standings) -> str:

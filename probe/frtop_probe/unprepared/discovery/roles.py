@@ -1,6 +1,6 @@
 """Decides from the facts of all processes which are ranks, launchers or helpers.
 
-A new launcher is known by its program in `command_line.py`, and by its variables in `claims.py`.
+`launchers.py` has how each launcher is recognised, `claims.py` the variables that they set.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from frtop_probe.unprepared.discovery import command_line
+from frtop_probe.unprepared.discovery import command_line, launchers
 from frtop_probe.unprepared.discovery.claims import RankClaim, read_claim
 from frtop_probe.unprepared.discovery.command_line import Title
-from frtop_probe.unprepared.discovery.facts import DATA_WORKER, ELASTIC_AGENT, ProcessFacts, Role
+from frtop_probe.unprepared.discovery.facts import DATA_WORKER, ProcessFacts, Role
+from frtop_probe.unprepared.discovery.launchers import Launcher
 
 Table = Mapping[int, ProcessFacts]
 MAX_DEPTH: Final = 32
-_TORCH_LAUNCHERS: Final = ("torchrun", "accelerate", "deepspeed")
-"""Launchers whose children are ranks, even before they have imported torch."""
 
 
 class Strength(IntEnum):
@@ -90,12 +89,9 @@ def classify(table: Table) -> dict[int, Standing]:
     return standings
 
 
-def launcher_kind(facts: ProcessFacts) -> str:
-    """Returns which kind of launcher a process is, by name or command line; "" for others."""
-    kind = command_line.launcher_kind(facts.argv) or command_line.PROGRAM_LAUNCHERS.get(
-        facts.comm, ""
-    )
-    return kind or ("torchrun" if facts.comm == ELASTIC_AGENT else "")
+def launcher_of(facts: ProcessFacts) -> Launcher | None:
+    """Returns which launcher a process is, by command line or name; None for others."""
+    return command_line.launcher(facts.argv) or launchers.of_thread(facts.comm)
 
 
 def ancestors(facts: ProcessFacts, table: Table) -> Iterator[ProcessFacts]:
@@ -237,7 +233,7 @@ def _fixed_role(facts: ProcessFacts, parent: Standing | None) -> Role | None:
     forked = helper == "fork_server" and parent is not None and parent.role == "fork_server"
     if helper is not None and not forked and not facts.has_group_threads:
         return helper
-    if launcher_kind(facts) and not facts.has_group_threads:
+    if launcher_of(facts) and not facts.has_group_threads:
         return "launcher"
     return None
 
@@ -248,7 +244,8 @@ def _is_sure(facts: ProcessFacts, claim: RankClaim, launcher: Standing | None) -
     Kubernetes containers have RANK in every process, and srun starts anything. So libtorch
     must be mapped, unless there is a torch launcher above.
     """
-    if launcher is not None and launcher_kind(launcher.facts) in _TORCH_LAUNCHERS:
+    above = launcher_of(launcher.facts) if launcher is not None else None
+    if above is not None and above.starts_torch:
         return True
     if strength_of(facts) >= Strength.STORE:
         return True

@@ -11,7 +11,7 @@ from typing import Final
 from frtop_tui.cli.files import require_writable
 from frtop_tui.cli.live import agrees, await_rank, can_ask, connected, wait_for_ranks
 from frtop_tui.cli.output import say, show_progress
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.profile.allocation_words import allocation_lines
 from frtop_tui.features.profile.model import (

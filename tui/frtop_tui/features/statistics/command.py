@@ -12,8 +12,8 @@ from typing import Final
 from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.live import connect, wait_for_ranks
 from frtop_tui.cli.output import show_progress
-from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.statistics.comparison_words import comparison_document, comparison_lines

@@ -15,7 +15,7 @@ import msgspec
 from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState
 from frtop_tui.cli.live import agrees, can_ask, connected, wait_for_ranks
 from frtop_tui.cli.output import show_progress
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensor_checks.consent import (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from frtop_tui.cli.output import show_progress
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder
 from frtop_tui.job.naming import folded, job_key

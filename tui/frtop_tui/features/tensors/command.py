@@ -18,7 +18,7 @@ from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.cli.files import require_writable, wait_for_file
 from frtop_tui.cli.live import await_rank, connected
 from frtop_tui.cli.output import say, show_progress
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensors.comparison import (

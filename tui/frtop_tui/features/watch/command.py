@@ -15,7 +15,7 @@ from typing import Final
 
 from frtop_probe.agent.box_folder import state_folder
 from frtop_tui.cli.live import connect
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.watch.below import Below
 from frtop_tui.features.watch.capture_folder import CaptureFolder

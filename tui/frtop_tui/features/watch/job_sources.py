@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.job.job_activity import activity_in

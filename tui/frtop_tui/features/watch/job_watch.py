@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.features.watch.capture_folder import CaptureFolder
 from frtop_tui.features.watch.deliveries import Deliveries

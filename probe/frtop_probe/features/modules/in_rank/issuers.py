@@ -47,7 +47,7 @@ from frtop_probe.recorder.guard import guarded, raised_by_signal_handler
 from frtop_probe.recorder.marks.phases import wrap_backward, wrap_labels
 from frtop_probe.recorder.marks.steps import StepCounter
 from frtop_probe.recorder.ops.call_sites import CallSites
-from frtop_probe.recorder.ops.hook import hide_from_dynamo
+from frtop_probe.recorder.ops.kernel import hide_from_dynamo
 from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.recorder.process.import_hook import when_imported
 from frtop_probe.ring.layout import MAX_MODULES, PHASE_SHIFT, IssuePhase, Side, StatusCell

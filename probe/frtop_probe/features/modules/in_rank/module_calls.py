@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from frtop_probe.features.modules.in_rank.module_names import is_backward
 from frtop_probe.recorder.guard import raised_by_signal_handler
-from frtop_probe.recorder.ops.hook import hide_from_dynamo
+from frtop_probe.recorder.ops.kernel import hide_from_dynamo
 
 MAX_BOUNDARIES: Final = 65_536
 """Most entries per thread; beyond that, the older half goes. A training step of a thousand modules

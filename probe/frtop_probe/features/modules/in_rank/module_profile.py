@@ -22,7 +22,7 @@ from frtop_probe.features.modules.in_rank.module_names import (
     walk,
 )
 from frtop_probe.recorder.guard import raised_by_signal_handler
-from frtop_probe.recorder.ops.hook import hide_from_dynamo
+from frtop_probe.recorder.ops.kernel import hide_from_dynamo
 from frtop_probe.ring.beside import create_file
 
 MAX_MODULES: Final = 10_000

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from frtop_probe.recorder.ops.hook import hide_from_dynamo
+from frtop_probe.recorder.ops.kernel import hide_from_dynamo
 from frtop_probe.ring.layout import IssuePhase
 
 STAGES: Final = "torch.distributed.pipelining.stage"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
 from frtop_probe.recorder.guard import guarded
 from frtop_probe.recorder.marks.phases import Hook, wrap_backward
-from frtop_probe.recorder.ops.hook import hide_from_dynamo
+from frtop_probe.recorder.ops.kernel import hide_from_dynamo
 from frtop_probe.recorder.process.import_hook import when_imported
 
 SCALERS: Final = {

@@ -1,7 +1,7 @@
 """Installs the native kernels, and does in Python what they need only once.
 
 An op whose group, form and line are known never comes here. Ops on devices always do: for them the
-kernels of `ops/hook.py` are called.
+kernels of `ops/kernel.py` are called.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.native.library import Library, NotUsableError
 from frtop_probe.recorder.ops.call_sites import CallSites
-from frtop_probe.recorder.ops.hook import KernelContext, Kernels, hide_from_dynamo
+from frtop_probe.recorder.ops.kernel import KernelContext, Kernels, hide_from_dynamo
 from frtop_probe.recorder.ops.signatures import SignatureTable
 from frtop_probe.recorder.ops.waits import WaitHook
 from frtop_probe.ring.layout import GROUPS_OFFSET

@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
-class GuardedCall:
+class RiskyCall:
     """The outcome of a call.
 
     Attributes:
@@ -47,7 +47,7 @@ class Running:
     end: float
     answer: bytearray
 
-    def result(self) -> GuardedCall | None:
+    def result(self) -> RiskyCall | None:
         """Returns its outcome; None while it runs."""
         _read((self,))
         ended = _ended(self)
@@ -56,16 +56,16 @@ class Running:
         return ended
 
 
-def call(function: Callable[[], Any], seconds: float) -> GuardedCall:
+def call(function: Callable[[], Any], seconds: float) -> RiskyCall:
     """Calls one function; JSON must be able to hold its result."""
     return call_all({0: function}, seconds)[0]
 
 
-def call_all(functions: Mapping[Key, Callable[[], Any]], seconds: float) -> dict[Key, GuardedCall]:
+def call_all(functions: Mapping[Key, Callable[[], Any]], seconds: float) -> dict[Key, RiskyCall]:
     """Calls functions, each with its own deadline. If a function raises, its value is None."""
     waiting = list(functions.items())
     running: dict[Key, Running] = {}
-    done: dict[Key, GuardedCall] = {}
+    done: dict[Key, RiskyCall] = {}
     while waiting or running:
         while waiting and len(running) < AT_ONCE:
             key, function = waiting.pop(0)
@@ -108,20 +108,20 @@ def _read(running: Iterable[Running]) -> None:
                 one.answer += part
 
 
-def _ended(one: Running) -> GuardedCall | None:
+def _ended(one: Running) -> RiskyCall | None:
     """Returns the result of a call that is over or out of time, else None."""
     pid, status = os.waitpid(one.pid, os.WNOHANG)
     if pid:
         _read((one,))
         if os.WIFSIGNALED(status):
-            return GuardedCall(signal=os.WTERMSIG(status))
+            return RiskyCall(signal=os.WTERMSIG(status))
         try:
-            return GuardedCall(json.loads(one.answer.decode()))
+            return RiskyCall(json.loads(one.answer.decode()))
         except ValueError:
-            return GuardedCall()
+            return RiskyCall()
     if time.monotonic() < one.end and len(one.answer) <= MAX_ANSWER:
         return None
     os.kill(one.pid, signal.SIGKILL)
     with suppress(ChildProcessError):
         os.waitpid(one.pid, os.WNOHANG)
-    return GuardedCall(timed_out=True)
+    return RiskyCall(timed_out=True)

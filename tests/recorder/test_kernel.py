@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.agent.blocks import BlockReader
+from frtop_probe.agent.checksum_blocks import BlockReader
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.recorder.ops.reduce_ops import UNTOLD
 from frtop_probe.ring.layout import Flag, State, StatusCell
