@@ -321,6 +321,11 @@ class Terminal:
 
         The last word typed has to be answered: a line left over is read by the next command.
         """
+        shell = psutil.Process(self.pid)
+        wait_for(
+            lambda: os.tcgetpgrp(self.descriptor) == self.pid and shell.status() == "sleeping",
+            "the shell reads",
+        )
         words = count()
 
         def answers() -> bool:

@@ -43,6 +43,17 @@ def test_of_a_rank_without_a_recorder_no_setting_is_known() -> None:
             [rank(0), *(rank(n, NCCL_PROTO="LL") for n in range(1, 4))],
             "NCCL_PROTO differs: LL on ranks 1-3, not set on rank 0",
         ),
+        (
+            # Long values are shown from where they differ.
+            [
+                rank(n, NCCL_IB_HCA=",".join(f"mlx5_{port}" for port in range(16 - n)))
+                for n in range(2)
+            ],
+            (
+                "NCCL_IB_HCA differs: …5_12,mlx5_13,mlx5_14,mlx5_15 on rank 0,"
+                " …5_12,mlx5_13,mlx5_14 on rank 1"
+            ),
+        ),
         ([rank(0), rank(1, torch="2.15.0")], "torch differs: 2.13.0 on rank 0, 2.15.0 on rank 1"),
     ],
 )

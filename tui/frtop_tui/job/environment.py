@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_tui.job.model import Rank
-from frtop_tui.job.naming import folded, shortened
+from frtop_tui.job.naming import folded
 
 OWN: Final = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
 """Settings for which the launcher gives each rank its own value."""
@@ -16,6 +16,8 @@ OWN_PREFIX: Final = "SLURM_"
 UNSET: Final = "not set"
 VERSIONS: Final = frozenset({"torch", "python"})
 """Every rank has these: a missing value is not reported yet, so it is no difference."""
+_LONGEST: Final = 60
+_CONTEXT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,24 @@ def is_own(name: str) -> bool:
 def differing(found: Environment) -> list[str]:
     """Sentences about settings that differ and should not."""
     return [
-        f"{name} differs: " + ", ".join(f"{shortened(v)} on {on}" for v, on in by_value.items())
+        f"{name} differs: "
+        + ", ".join(map("{} on {}".format, excerpts(tuple(by_value)), by_value.values()))
         for name, by_value in found.different.items()
         if not is_own(name)
+    ]
+
+
+def excerpts(values: Sequence[str]) -> list[str]:
+    """Cuts long values of one setting so that the place from which they differ is shown."""
+    columns = enumerate(zip(*values, strict=False))
+    common = next((n for n, letters in columns if len(set(letters)) > 1), min(map(len, values)))
+    first = max(0, common - _CONTEXT)
+    return [
+        value
+        if len(value) <= _LONGEST
+        else f"{'…' if first else ''}{value[first : first + _LONGEST]}"
+        f"{'…' if len(value) > first + _LONGEST else ''}"
+        for value in values
     ]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.environment import UNSET, environment
-from frtop_tui.job.naming import printable, shortened
+from frtop_tui.job.environment import UNSET, environment, excerpts
+from frtop_tui.job.naming import printable
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_size, counted, duration, timing
 from frtop_tui.statistics.comparison import Measured, StatisticsChange, compare
@@ -91,7 +91,7 @@ def settings_changes(before: Frame, after: Frame) -> list[str]:
     first = environment(before.ranks.values()).common
     second = environment(after.ranks.values()).common
     return [
-        f"{name}: {shortened(first.get(name, UNSET))}, then {shortened(second.get(name, UNSET))}"
+        f"{name}: " + ", then ".join(excerpts([first.get(name, UNSET), second.get(name, UNSET)]))
         for name in sorted(first.keys() | second.keys())
         if first.get(name) != second.get(name)
     ]
