@@ -331,6 +331,26 @@ async def test_notes_of_searches_replace_each_other(watch: Watch) -> None:
         await wait_for_async(functools.partial(_has_notes, watch, expected), "just this note")
 
 
+async def test_a_search_that_found_no_rank_says_so(watch: Watch, sleepers: Sleepers) -> None:
+    tracker = watch.tracker
+    watch.reads.discovery = Discovery(reasons=(SCAN_FAILED,))
+    watch.asked = None
+    await wait_for_async(lambda: tracker.notes, "a failed search")
+    assert not tracker.none_found
+    watch.reads.discovery = Discovery()
+    watch.watch._scan_at = 0.0  # it is not repeated soon
+    await wait_for_async(lambda: tracker.none_found, "nothing is there")
+    watch.find(*sleepers(1))
+    await wait_for_async(lambda: not tracker.none_found, "a rank is there")
+    (rank,) = tracker.ranks.values()
+    assert isinstance(rank, UnpreparedRank)
+    await end(rank)
+    watch.reads.discovery = Discovery()
+    await wait_for_async(lambda: tracker.none_found, "it has ended")
+    watch.asked = -math.inf
+    await wait_for_async(lambda: not tracker.none_found, "nobody searches any more")
+
+
 def _has_notes(watch: Watch, expected: tuple[str, ...]) -> bool:
     return watch.tracker.notes == expected
 

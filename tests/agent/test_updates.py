@@ -116,7 +116,10 @@ async def test_a_note_about_the_host_that_is_over_is_taken_back(host: Host) -> N
         tracker.set_unprepared_notes(("3 ranks of user bob: not looked at",))
         assert await shown_after_change() == tracker.notes
         tracker.set_unprepared_notes(())
+        tracker.none_found = True
         assert await shown_after_change() == ()
+        (host_view,) = state.frame(time.monotonic_ns(), time.time_ns()).hosts
+        assert host_view.none_found
     finally:
         serving.cancel()
         with suppress(asyncio.CancelledError):

@@ -210,6 +210,12 @@ def test_a_list_that_grows_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(frame.other_jobs) == 2
 
 
+def test_hosts_that_have_been_searched_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_command, "SEARCH_S", 60.0)
+    frame = replace(empty(), hosts=(replace(HOST, none_found=True),))
+    assert jobs_command.wait_for_jobs(ScriptedSource([frame]), 60.0, pytest.fail) is frame
+
+
 def test_without_an_agent_it_is_an_error() -> None:
     with pytest.raises(NoAgent):
         jobs_command.wait_for_jobs(ScriptedSource([no_agent()]), 5.0, lambda _: None)

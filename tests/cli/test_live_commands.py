@@ -212,6 +212,30 @@ def test_a_job_that_was_named_is_searched_for_since_a_host_was_reported(
         live_command.wait_for_report(source, 20.0, lambda _: None)
 
 
+@pytest.mark.parametrize(
+    ("problem", "error"), [(None, NoJob), (Problem("no rank has pid 4711"), NoAgent)]
+)
+def test_once_all_hosts_are_searched_there_is_nothing_to_wait_for(
+    problem: Problem | None, error: type[FrtopError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_command, "SEARCH_S", 60.0)
+    searched = HostView("node0", "reporting", none_found=True)
+    searching = replace(searched, name="node1", none_found=False)
+    frame = replace(connecting(), problem=problem, hosts=(searched, searching))
+    source = ScriptedSource([frame])
+    looks = 0
+
+    def report(_: str) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            source.give(replace(frame, hosts=(searched, replace(searching, none_found=True))))
+
+    with pytest.raises(error):
+        live_command.wait_for_report(source, 60.0, report)
+    assert looks == 3
+
+
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_healthy_report_waits_for_what_tells_who_is_slow(
     comes: bool, monkeypatch: pytest.MonkeyPatch

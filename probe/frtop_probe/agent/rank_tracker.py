@@ -94,6 +94,8 @@ class RankTracker:
         self.ranks: dict[int, TrackedRank] = {}
         self.closed = False
         """True when no more rings are read, because another agent has the folder."""
+        self.none_found = False
+        """Whether the last search found no rank without a recorder."""
         self.had_rings = False
         """Whether this host ever had a prepared rank."""
         self.shown = ShownRanks()

@@ -141,6 +141,7 @@ class AgentService:
             notes=(self._notes() or ("",)) if notes_changed else (),
             version=self.version,
             gauges=self._host_gauges.table.changes(),
+            none_found=self._tracker.none_found,
         )
         try:
             frame = wire.to_frame(update)
@@ -217,4 +218,5 @@ class AgentService:
             version=self.version,
             full=True,
             gauges=self._host_gauges.table.full(),
+            none_found=self._tracker.none_found,
         )

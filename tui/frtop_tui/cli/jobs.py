@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from frtop_tui.cli.live import SEARCH_S, AppearanceTimer, connected
+from frtop_tui.cli.live import SEARCH_S, AppearanceTimer, connected, found_nothing
 from frtop_tui.cli.output import show_progress
 from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
@@ -70,11 +70,12 @@ def wait_for_jobs(source: Source, wait_s: float, report: Callable[[str], None]) 
             known, changed_at = current, now
         connecting = any(host.state == "connecting" for host in frame.hosts)
         # While no job lives, agents may still be searching for uninstrumented ones.
-        least_s = SETTLED_S if any(row.lives for row in rows) else SEARCH_S
-        searched = timer.searched_s(frame) > least_s
-        if searched and not connecting and now - changed_at > SETTLED_S:
+        searched = all(host.none_found for host in frame.hosts)
+        least_s = SETTLED_S if searched or any(row.lives for row in rows) else SEARCH_S
+        over = timer.searched_s(frame) > least_s and now - changed_at > SETTLED_S
+        if over and not connecting:
             return frame
-        if timer.waited_s > wait_s:
+        if timer.waited_s > wait_s or found_nothing(frame):
             return frame
         report(f"{counted(len(rows), 'job')} so far")
         time.sleep(0.05)

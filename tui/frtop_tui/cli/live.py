@@ -183,7 +183,7 @@ def _wait_until(
         waited_s = timer.waited_s
         if is_ready(frame, waited_s):
             return frame
-        if waited_s > wait_s:
+        if waited_s > wait_s or found_nothing(frame):
             require_job(frame)
             return frame
         report(describe_progress(frame))
@@ -315,13 +315,20 @@ class AppearanceTimer:
         if not reported and reaching and time.monotonic() - self._created < REACH_S:
             self._begun = time.monotonic()
             return
-        over = searched_s > SEARCH_S if reported else self.waited_s > NOBODY_S
+        searched = searched_s > SEARCH_S or found_nothing(frame)
+        over = searched if reported else self.waited_s > NOBODY_S
         if frame.problem and over:
             raise NoAgent(frame.problem.text, frame.problem.next)
         failed = [host for host in frame.hosts if host.state == "failed"]
         if failed and len(failed) == len(frame.hosts) and self.waited_s > FIRST_ANSWER_S:
             problem = failed[0].problem or Problem(f"{failed[0].name} cannot be reached")
             raise Unreachable(problem.text, problem.next)
+
+
+def found_nothing(frame: Frame) -> bool:
+    """Whether all hosts have been searched, and none has a rank."""
+    hosts = all(host.state == "reporting" and host.none_found for host in frame.hosts)
+    return bool(frame.hosts) and hosts and not (frame.ranks or frame.other_jobs)
 
 
 def can_ask() -> bool:

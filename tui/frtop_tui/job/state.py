@@ -126,9 +126,10 @@ class JobState:
         for rank in update.ranks:
             self._apply_rank(known, rank, now_ns)
         self._forget(known, update.forgotten)
-        if update.notes:
+        if update.notes or update.none_found != known.view.none_found:
             # ("",): none any more
-            known.view = replace(known.view, notes=tuple(filter(None, update.notes)))
+            notes = tuple(filter(None, update.notes or known.view.notes))
+            known.view = replace(known.view, notes=notes, none_found=update.none_found)
         if update.gauges is not None:
             known.gauges.apply(update.gauges, full=False)
         return True
@@ -275,7 +276,12 @@ class JobState:
             record, old = host.records.get(rank.key), before.get(rank.key)
             if record is not None and old is not None:
                 record.adopt_responses(old)
-        host.view = replace(host.view, notes=update.notes, version=update.version)
+        host.view = replace(
+            host.view,
+            notes=update.notes,
+            version=update.version,
+            none_found=update.none_found,
+        )
 
     def _forget(self, host: HostRecord, keys: Iterable[int]) -> None:
         for key in keys:

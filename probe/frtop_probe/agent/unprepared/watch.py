@@ -168,6 +168,8 @@ class UnpreparedWatch:
         if self._add(found):
             notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
         self._tracker.set_unprepared_notes(notes)
+        lives = any(watched.rank.lives for watched in self._watched.values())
+        self._tracker.none_found = not (lives or found.reasons)
 
     def _add(self, found: Discovery) -> bool:
         """Tracks ranks that were found; returns whether there were too many."""
@@ -274,6 +276,7 @@ class UnpreparedWatch:
                 self._tracker.forget(watched.rank)
         self._watched.clear()
         self._tracker.set_unprepared_notes(())
+        self._tracker.none_found = False
         self._scan_at = 0.0
 
     async def _stop(self) -> None:
