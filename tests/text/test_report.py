@@ -15,7 +15,15 @@ from diagnosis.scenes import Scene, one_sleeps, three_wait
 from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, VerdictKind, Why
-from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded, as_rank
+from frtop_tui.job.model import (
+    Coverage,
+    Health,
+    JobActivity,
+    Problem,
+    RankState,
+    Recorded,
+    as_rank,
+)
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.text.exit_status import exit_status
 from frtop_tui.text.json_document import document
@@ -84,6 +92,25 @@ def test_the_text_says_who_what_why_how_long_and_what_next() -> None:
 def test_a_suspicion_is_marked_in_the_headline() -> None:
     scene = one_sleeps()
     assert text(scene.judge().frame)[2].startswith("NOT ENTERED (suspect): ")
+
+
+def test_a_hang_whose_job_has_ended_is_told_from_one_that_goes_on() -> None:
+    frame = hung()
+    ended = frame.now_ns - 4_000_000_000
+
+    def with_states(*states: RankState) -> Frame:
+        ranks = {
+            number: replace(rank, state=state, state_since_ns=ended)
+            for (number, rank), state in zip(frame.ranks.items(), states, strict=True)
+        }
+        return replace(frame, ranks=ranks)
+
+    for now in (frame, with_states("dead", "dead", "dead", "blocked")):
+        assert "HUNG for 14s;" in text(now)[0]
+        assert not any("ended" in line for line in text(now))
+    over = text(with_states("dead", "done", "dead", "dead"))
+    assert "HUNG for 10s, ended 4.0s ago;" in over[0]
+    assert over[2].startswith("NOT ENTERED, as seen before the job ended: rank 2")
 
 
 def test_a_healthy_job_is_called_healthy() -> None:

@@ -201,16 +201,17 @@ class Frame(BaseFrame, frozen=True):
         return not begun or found.until_ns - min(begun) >= 2 * SUSPECT_LASTS_NS
 
     @property
+    def is_over(self) -> bool:
+        """Whether all ranks have ended, and the health is that of the time before."""
+        ended = all(view.state in ("dead", "done") for view in self.ranks.values())
+        return bool(self.ranks) and ended and self.health not in _SINCE_THE_END
+
+    @property
     def until_ns(self) -> int:
         """When the health was last seen to hold: now, or when the last rank ended."""
-        if self.health in _SINCE_THE_END or not self.ranks:
+        if not self.is_over:
             return self.now_ns
-        endpoints = 0
-        for view in self.ranks.values():
-            if view.state not in ("dead", "done"):
-                return self.now_ns
-            endpoints = max(endpoints, view.state_since_ns)
-        return min(self.now_ns, endpoints)
+        return min(self.now_ns, max(view.state_since_ns for view in self.ranks.values()))
 
 
 def unjudged(frame: ObservedFrame) -> Frame:

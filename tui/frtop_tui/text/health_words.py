@@ -75,11 +75,20 @@ def health_words(frame: Frame) -> str:
         return word
     lasts_s = max(0.0, (frame.until_ns - frame.since_ns) / 1e9)
     if frame.health != "slow":
-        return f"{word} for {age_words(lasts_s, least=is_least_since(frame, frame.since_ns))}"
+        lasts = age_words(lasts_s, least=is_least_since(frame, frame.since_ns))
+        return f"{word} for {lasts}{_end(frame)}"
     slow = frame.verdicts[0].slow if frame.verdicts else None
     lasts = age_words(lasts_s, least=slow is not None and slow.at_least)
     perhaps = "" if frame.verdicts and frame.verdicts[0].confidence == "confirmed" else "PERHAPS "
-    return f"{perhaps}{word} since {_clock(frame, lasts_s)} ({lasts})"
+    return f"{perhaps}{word} since {_clock(frame, lasts_s)} ({lasts}){_end(frame)}"
+
+
+def _end(frame: Frame) -> str:
+    """When the job ended in which this was so; "" if it lives, or if its end is what is shown."""
+    if not frame.is_over:
+        return ""
+    ago_s = (frame.now_ns - frame.until_ns) / 1e9
+    return ", then it ended" if frame.recorded else f", ended {duration(ago_s)} ago"
 
 
 def is_partly_healthy(frame: Frame) -> bool:

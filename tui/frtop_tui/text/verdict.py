@@ -42,6 +42,7 @@ class VerdictText:
 
 def verdict_text(verdict: Verdict, frame: Frame) -> VerdictText:
     suspect = "" if verdict.confidence == "confirmed" else " (suspect)"
+    suspect += ", as seen before the job ended" if _is_past(verdict, frame) else ""
     facts = [("why", _why(verdict))]
     if verdict.kind not in _WITHOUT_PROGRESS:
         facts.append(("progress", verdict.progress))
@@ -68,11 +69,18 @@ def status(verdict: Verdict, frame: Frame) -> str:
         parts.append(_PROGRESS[verdict.progress])
     if verdict.since_ns:
         # A wait ends with its waiting ranks, a death never.
-        until_ns = frame.now_ns if verdict.kind == "dead" else frame.until_ns
+        until_ns = frame.until_ns if _is_past(verdict, frame) else frame.now_ns
         of_slow = verdict.slow is not None and verdict.slow.at_least
         least = of_slow or is_least_since(frame, verdict.since_ns)
         parts.append(f"for {age_text(max(0, until_ns - verdict.since_ns) / 1e9, least=least)}")
+    if _is_past(verdict, frame):
+        parts.append("as seen before the job ended")
     return " · ".join(parts)
+
+
+def _is_past(verdict: Verdict, frame: Frame) -> bool:
+    """Whether its reason and evidence describe ranks that have ended since."""
+    return frame.is_over and verdict.kind != "dead"
 
 
 def lines_of(said: VerdictText) -> list[str]:
