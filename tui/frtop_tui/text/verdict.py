@@ -74,7 +74,7 @@ def status(verdict: Verdict, frame: Frame) -> str:
         least = of_slow or is_least_since(frame, verdict.since_ns)
         parts.append(f"for {age_text(max(0, until_ns - verdict.since_ns) / 1e9, least=least)}")
     if _is_past(verdict, frame):
-        parts.append("as seen before the job ended")
+        parts.append("before the job ended")
     return " · ".join(parts)
 
 
