@@ -172,7 +172,8 @@ def test_a_large_tensor_stays_within_the_budget_and_the_heartbeat_goes_on(pair: 
     assert seen["seen"] & (seen["seen"] - 1) == 0  # usually the same for other ranks
     assert (seen["mean"], seen["norm"]) == pytest.approx((1.0, seen["seen"] ** 0.5))
     rank.run("tensor_stats.TensorStats.add = saved['add']")
-    assert one(rank)["seen"] == 25_000_000
+    # On a busy machine, a read may take longer than the budget.
+    wait_for(lambda: one(rank)["seen"] == 25_000_000, "all values are read", DEADLINE_S)
     assert _threads(rank) == threads  # torch started no thread pool
     # The work stops when the client leaves.
     with rank.connection() as client:
