@@ -366,8 +366,8 @@ class Scene:
             ),
         )
 
-    def hear(self) -> None:
-        """Full states of all hosts that can report."""
+    def hear(self, late_s: float = 0.0) -> None:
+        """Full states of all hosts that can report, perhaps some time after they were sent."""
         self.number += 1
         for index, host in enumerate(self.hosts):
             if index in self.deaf:
@@ -376,7 +376,7 @@ class Scene:
                 host=host,
                 instance=f"agent-{host}",
                 number=self.number,
-                monotonic_ns=int((self.now + self.skews[index]) * SECOND),
+                monotonic_ns=int((self.now - late_s + self.skews[index]) * SECOND),
                 wall_ns=0,
                 ranks=tuple(self.update_of(a) for a in self.actors.values() if a.host == index),
                 full=True,

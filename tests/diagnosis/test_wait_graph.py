@@ -306,6 +306,21 @@ def test_a_silent_host_makes_no_wait_older() -> None:
     assert only(scene.engine.judge(scene.frame()).frame).kind == "stuck"
 
 
+def test_an_update_that_comes_late_makes_no_wait_older() -> None:
+    """Frtop itself may be the slow one: then updates queue up, but do come."""
+    scene = Scene(4, hosts=2)
+    for host, skew in zip(scene.hosts, scene.skews, strict=True):
+        time = wire.TimeResponse(0, int((scene.now + skew) * SECOND), 0)
+        scene.state.measure_clock(host, scene.now_ns, scene.now_ns, time)
+    scene.waits([0, 1, 2, 3], "all_reduce", for_s=0.5)
+    scene.hear()
+    scene.pass_time(2.8)
+    scene.hear(late_s=2.7)
+    assert not scene.engine.judge(scene.frame()).frame.verdicts
+    scene.hear()
+    assert only(scene.engine.judge(scene.frame()).frame).kind == "stuck"
+
+
 def test_a_wait_that_was_overdue_before_a_short_silence_stays_overdue() -> None:
     scene = one_sleeps(4)
     scene.settle(1)

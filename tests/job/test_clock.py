@@ -51,6 +51,15 @@ def test_without_a_time_request_the_error_is_unknown() -> None:
     assert host.wrong == 3 * MS
 
 
+def test_what_a_late_update_says_is_as_old_as_it_is_once_the_offset_is_known() -> None:
+    host = Host(7 * S)
+    host.update(takes=5 * S)
+    assert host.clock.as_of_ns == host.now
+    host.ask(2 * MS, 2 * MS)
+    host.update(takes=5 * S)
+    assert (host.clock.as_of_ns, host.clock.reported_ns) == (host.now - 5 * S, host.now)
+
+
 def test_the_middle_of_the_round_trip_replaces_the_guess() -> None:
     host = Host(7 * S)
     host.update(takes=300 * MS)

@@ -317,9 +317,9 @@ def _before(context: Context) -> Health:
 
 
 def _quiet_hosts(frame: ObservedFrame) -> dict[str, int]:
-    """Hosts that have not reported for a moment, and when they last did."""
+    """Hosts whose last report is not from just now, and when it was sent."""
     return {
-        host.name: host.reported_ns
+        host.name: host.as_of_ns
         for host in frame.hosts
-        if host.reported_ns and frame.now_ns - host.reported_ns > AGENT_QUIET_NS
+        if host.as_of_ns and frame.now_ns - host.as_of_ns > AGENT_QUIET_NS
     }

@@ -78,6 +78,7 @@ class HostClock:
     offset: int = 0
     last_ns: int = 0  # the host's own time of its last update
     reported_ns: int = 0  # when it arrived, on the operator's clock
+    as_of_ns: int = 0  # when it was sent, on the operator's clock; if unknown, when it arrived
     silent: bool = False
     doubted: bool = False  # the host should be asked for its time now
     anchor_ns: int = 0  # the host's wall clock minus its monotonic clock
@@ -87,6 +88,11 @@ class HostClock:
 
     def hear(self, monotonic_ns: int, now_ns: int) -> None:
         """Takes in an update sent at the host's `monotonic_ns` and received at our `now_ns`."""
+        self._bound(monotonic_ns, now_ns)
+        sent_ns = monotonic_ns + self.offset if self._best is not None else now_ns
+        self.as_of_ns = max(self.as_of_ns, min(sent_ns, now_ns))
+
+    def _bound(self, monotonic_ns: int, now_ns: int) -> None:
         self.last_ns = max(self.last_ns, monotonic_ns)
         self.reported_ns = max(self.reported_ns, now_ns)
         seen = now_ns - monotonic_ns

@@ -83,6 +83,7 @@ class HostRecord:
             self.view,
             state=state,
             reported_ns=clock.reported_ns,
+            as_of_ns=clock.as_of_ns,
             notes=(*self.limits, *self.view.notes, *self.losses.notes(now_ns)),
             clock_ns=clock.wall_offset(now_ns, wall_ns) if error is not None else 0,
             clock_error_ns=error,
