@@ -2,6 +2,7 @@
 
 A call of the child may never return: a read of a stuck process, a driver. The parent then kills the
 child after a deadline and leaves it to the kernel; it leaves only a few behind at a time.
+For single calls that are not repeated, `risky_calls.py` forks.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A read of a process that is stuck in a driver never returns, and a seccomp filter may kill the
 caller. Children that hang are left behind. Several calls run at a time;
-each answers with JSON through a pipe.
+each answers with JSON through a pipe. An agent reads again and again, so it has a child that stays:
+`line_child.py`.
 """
 
 from __future__ import annotations

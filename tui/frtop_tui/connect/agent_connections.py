@@ -8,7 +8,7 @@ refuse our key, and services that are no agent.
 An agent proves itself with the key of its owner: ours, or that of a user we trust. We find out
 which by trying. libzmq takes the key at `connect`, so each key needs a new connection.
 
-What follows when an agent is lost: `session` fails its requests, `job/host` says when a
+What follows when an agent is lost: `request_tracker` fails its requests, `job/host` says when a
 host is no longer reporting, `handshake` words the error.
 """
 

@@ -1,4 +1,4 @@
-"""Sends requests to ranks: the only way to do so for keys, verbs and watchers.
+"""Sends the requests to ranks that keys, verbs and watchers give to `Source.do` (`source.py`).
 
 The request's class (`wire.declaration`) says whether it acts, how long it may take, how many a host
 gets at a time, and whether to send it again. The answers appear in the frame, or in the news of the

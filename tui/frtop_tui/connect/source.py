@@ -1,4 +1,4 @@
-"""The interface between screens and the sources of their frames."""
+"""What screens, verbs and watchers call: for the newest frame, and to ask ranks for something."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 A thread may wait in the kernel for ever, for instance for a network file system whose server is
 gone. No other call of its kind begins before it returns: there is at most one thread per kind.
+Calls into a process or a driver are made in a child instead: `proc/line_child.py`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Installs the native kernels, and does in Python what they need only once.
 
+Why they are not used: `library.py`, and `check.py` at the start; then `recorder.py` takes those of
+Python.
+
 An op whose group, form and line are known never comes here. Ops on devices always do: for them the
 kernels of `ops/kernel.py` are called.
 """

@@ -513,7 +513,7 @@ void follow(State* state, Group* group, u64 bit, u64 sequence, bool sync,
   if (oldest) untrack(state, oldest->sequence, 0);
 }
 
-// -- an op
+// -- an op: its signature, its slot, its place in the counts of its group
 
 /* As `recorder/ops/operations.py` has it. */
 struct Operation {

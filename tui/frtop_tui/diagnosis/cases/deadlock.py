@@ -1,4 +1,7 @@
-"""A deadlock: ranks that wait for each other, directly or through others."""
+"""A deadlock: ranks that wait for each other, directly or through others.
+
+`deadlocks` in `diagnosis/graph/wait_graph.py` finds them; what is said of them is here.
+"""
 
 from __future__ import annotations
 
