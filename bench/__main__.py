@@ -27,6 +27,7 @@ CORE: Final = (
     "unprepared",
     "reach",
     "big_job",
+    "key_latency",
     "diagnosis",
     "dumps",
     "trace_export",

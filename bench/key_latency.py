@@ -6,6 +6,7 @@ import statistics
 from typing import Final
 
 from bench.terminal import Terminal
+from frtop_tui.demo.scripted.script import MOST_HOSTS
 
 BUDGETS_MS: Final = {64: 50, 1024: 80, 4096: 150}
 KEYS: Final = (
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 def _round(terminal: Terminal, ranks: int) -> list[float]:
-    hosts = ranks // 8
+    hosts = min(ranks // 8, MOST_HOSTS)
     return [terminal.press(key, words.format(ranks=ranks, hosts=hosts)) for key, words in KEYS]
 
 
