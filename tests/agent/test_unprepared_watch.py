@@ -347,6 +347,11 @@ async def test_a_search_that_found_no_rank_says_so(watch: Watch, sleepers: Sleep
     await end(rank)
     watch.reads.discovery = Discovery()
     await wait_for_async(lambda: tracker.none_found, "it has ended")
+    (young,) = sleepers(1)
+    watch.find(prepared(young))
+    await wait_for_async(lambda: not tracker.none_found, "one will make its ring")
+    watch.find(prepared(young, ring_folder="/elsewhere"))
+    await wait_for_async(lambda: tracker.none_found, "it is another agent's")
     watch.asked = -math.inf
     await wait_for_async(lambda: not tracker.none_found, "nobody searches any more")
 

@@ -28,6 +28,7 @@ from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.text.exit_status import exit_status
 from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
+from frtop_tui.text.verdict import status
 
 COMPLETE = Coverage(4, 4)
 PARTIAL = Coverage(4, 3, (2,))
@@ -108,7 +109,11 @@ def test_a_hang_whose_job_has_ended_is_told_from_one_that_goes_on() -> None:
     for now in (frame, with_states("dead", "dead", "dead", "blocked")):
         assert "HUNG for 14s;" in text(now)[0]
         assert not any("ended" in line for line in text(now))
-    over = text(with_states("dead", "done", "dead", "dead"))
+    ended_frame = with_states("dead", "done", "dead", "dead")
+    (one,) = ended_frame.verdicts
+    assert status(one, ended_frame) == "not entered · confirmed · for 10s · before the job ended"
+    assert status(one, frame) == "not entered · confirmed · no progress · for 14s"
+    over = text(ended_frame)
     assert "HUNG for 10s, ended 4.0s ago;" in over[0]
     assert over[2].startswith("NOT ENTERED, as seen before the job ended: rank 2")
 

@@ -95,7 +95,7 @@ class RankTracker:
         self.closed = False
         """True when no more rings are read, because another agent has the folder."""
         self.none_found = False
-        """Whether the last search found no rank without a recorder."""
+        """Whether the last search found no rank but those with a ring."""
         self.had_rings = False
         """Whether this host ever had a prepared rank."""
         self.shown = ShownRanks()

@@ -115,7 +115,7 @@ class LineChild:
         begin = time.monotonic()
         while self._left and (waited := time.monotonic() - begin) < _BUSY_CLOSE_S:
             self._reap()
-            if waited > _CLOSE_S and all(_is_held(process.pid) for process in self._left):
+            if waited > _CLOSE_S and all(_state(process.pid) == "D" for process in self._left):
                 break
             await asyncio.sleep(_CLOSE_STEP_S)
 
@@ -152,11 +152,8 @@ class LineChild:
     async def _waits_in_kernel(self, child: _Child) -> bool:
         """Whether the child stays in an uninterruptible wait; waits for a disk are short."""
         for _ in range(_SAMPLES):
-            try:
-                if identify(child.process.pid).state != "D":
-                    return False
-            except NotReadable:  # it has ended
-                return True
+            if (state := _state(child.process.pid)) != "D":
+                return not state
             await asyncio.sleep(_SAMPLE_S)
         return True
 
@@ -225,10 +222,10 @@ class LineChild:
         self._left = [process for process in self._left if process.poll() is None]
 
 
-def _is_held(pid: int) -> bool:
-    """Whether a process is in an uninterruptible wait, in which no signal ends it."""
+def _state(pid: int) -> str:
+    """Returns a process's state: D is a wait in which no signal ends it; "" if it has ended."""
     found = pid_stat.read(f"/proc/{pid}")
-    return found is not None and found.state == "D"
+    return "" if found is None else found.state
 
 
 def _name(pid: int) -> str:

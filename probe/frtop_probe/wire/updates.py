@@ -80,4 +80,4 @@ class Update(Struct, frozen=True, array_like=True):
     version: str = ""
     full: bool = False
     gauges: HostSample | None = None  # of the host; None: nothing new
-    none_found: bool = False  # its last search found no rank without a recorder
+    none_found: bool = False  # its last search found no rank but those that it tracks

@@ -299,7 +299,7 @@ class HostView(Struct, frozen=True):
     gauges: HostGauges | None = None  # None: its agent has sent none
     monotonic_ns: int = 0  # its monotonic clock plus this is the operator's
     as_of_ns: int = 0  # operator's clock: when it sent what is known of it
-    none_found: bool = False  # its agent has searched, and found no rank without a recorder
+    none_found: bool = False  # its agent has searched, and found no rank but those it reports
 
 
 class Writing(Struct, frozen=True):

@@ -42,7 +42,7 @@ class VerdictText:
 
 def verdict_text(verdict: Verdict, frame: Frame) -> VerdictText:
     suspect = "" if verdict.confidence == "confirmed" else " (suspect)"
-    suspect += ", as seen before the job ended" if _is_past(verdict, frame) else ""
+    past = ", as seen before the job ended" if _is_past(verdict, frame) else ""
     facts = [("why", _why(verdict))]
     if verdict.kind not in _WITHOUT_PROGRESS:
         facts.append(("progress", verdict.progress))
@@ -53,7 +53,7 @@ def verdict_text(verdict: Verdict, frame: Frame) -> VerdictText:
     if verdict.slow is not None:
         facts.append(("cost", cost_words(verdict.slow)))
     return VerdictText(
-        printable(f"{verdict.kind.upper().replace('_', ' ')}{suspect}"),
+        printable(f"{verdict.kind.upper().replace('_', ' ')}{suspect}{past}"),
         printable(verdict.headline),
         tuple((label, printable(said)) for label, said in facts if said),
         printable(verdict.next),
@@ -65,15 +65,16 @@ def verdict_text(verdict: Verdict, frame: Frame) -> VerdictText:
 def status(verdict: Verdict, frame: Frame) -> str:
     """`not entered · confirmed · no progress · for 4m12s`."""
     parts = [_KINDS.get(verdict.kind, verdict.kind.replace("_", " ")), verdict.confidence]
-    if verdict.kind not in _WITHOUT_PROGRESS:
+    past = _is_past(verdict, frame)
+    if verdict.kind not in _WITHOUT_PROGRESS and not past:
         parts.append(_PROGRESS[verdict.progress])
     if verdict.since_ns:
         # A wait ends with its waiting ranks, a death never.
-        until_ns = frame.until_ns if _is_past(verdict, frame) else frame.now_ns
+        until_ns = frame.until_ns if past else frame.now_ns
         of_slow = verdict.slow is not None and verdict.slow.at_least
         least = of_slow or is_least_since(frame, verdict.since_ns)
         parts.append(f"for {age_text(max(0, until_ns - verdict.since_ns) / 1e9, least=least)}")
-    if _is_past(verdict, frame):
+    if past:
         parts.append("before the job ended")
     return " · ".join(parts)
 

@@ -169,7 +169,18 @@ class UnpreparedWatch:
             notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
         self._tracker.set_unprepared_notes(notes)
         lives = any(watched.rank.lives for watched in self._watched.values())
-        self._tracker.none_found = not (lives or found.reasons)
+        self._tracker.none_found = not (lives or found.reasons or self._is_one_starting(found))
+
+    def _is_one_starting(self, found: Discovery) -> bool:
+        """Whether a rank of ours has a recorder that has not made its ring yet."""
+        recorded = self._tracker.recorded
+        return any(
+            one.prepared
+            and (one.pid, one.start_ticks) not in recorded
+            and not _has_rings_elsewhere(one)
+            for job in found.jobs
+            for one in job.ranks
+        )
 
     def _add(self, found: Discovery) -> bool:
         """Tracks ranks that were found; returns whether there were too many."""
