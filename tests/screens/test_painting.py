@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import re
+from typing import Any
 
 import pytest
+from textual.screen import Screen
 
+from frtop_tui.app import FrtopApp
 from frtop_tui.screens.painting import MIN_LENGTH, shortened
 
 from . import rare_scenes
@@ -102,3 +105,25 @@ def test_wide_characters_take_two_cells() -> None:
     update = "".join(f"\x1b[{n};1H\x1b[1m日本\x1b[0m\x1b[2mx\x1b[0m" for n in range(1, 30))
     assert "\x1b[29;5H" in shortened(update)
     assert "日本" in shortened(update)
+
+
+@pytest.mark.parametrize("key", ["2", "3", "w"])
+async def test_the_first_picture_of_a_screen_is_not_empty(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with driven(rare_scenes.many(64), size=(100, 40)) as app:
+        await app.sees("64/64 reporting")
+        overview = app.screen
+        first: list[str] = []
+        display = FrtopApp._display
+
+        def shows(self: FrtopApp, screen: Screen[Any], renderable: Any) -> None:
+            display(self, screen, renderable)
+            if screen is self.screen is not overview and not first:
+                first.append(app.text())
+
+        monkeypatch.setattr(FrtopApp, "_display", shows)
+        await app.press(key)
+        # A scrollbar may come later, and take a column.
+        begins = [[row[:12] for row in text.splitlines()[:20]] for text in (first[0], app.text())]
+        assert begins[0] == begins[1]

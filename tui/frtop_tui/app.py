@@ -7,7 +7,6 @@ visible screen. A slow terminal delays only itself; a pause is one remembered fr
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import time
@@ -26,6 +25,7 @@ from frtop_tui.connect.followers import Order
 from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.output_path import default_path
+from frtop_tui.garbage import IdleCollector, collect_rarely
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, job_key, printable
 from frtop_tui.screens.base import FrameScreen, Preferences
@@ -120,6 +120,7 @@ class FrtopApp(
         self._captured: set[JobKey] = set()
         """Jobs that have been captured automatically."""
         self._writings: tuple[Writing, ...] = ()
+        self._garbage = IdleCollector()
         self._home_loop: asyncio.AbstractEventLoop | None = None
 
     def notify(
@@ -154,7 +155,12 @@ class FrtopApp(
         self.received.take(newest)
         self._send_requests(newest)
         self._announce_files(newest)
-        self._draw(newest)
+        if isinstance(self.screen, FrameScreen):
+            self._draw(newest, self.screen)
+        self._garbage.tick(self.idle_s)
+
+    def draw_on(self, screen: FrameScreen) -> None:
+        self._draw(self.source.frame(), screen)
 
     def _send_requests(self, newest: Frame) -> None:
         """Starts an automatic capture, even if paused, and sends the screen's requests."""
@@ -186,12 +192,10 @@ class FrtopApp(
             wanted = None if seconds is None else StatisticsWanted(seconds, calls=True)
             self.source.want_statistics(wanted, whom="screen")
 
-    def _draw(self, newest: Frame) -> None:
-        """Draws the newest frame, or the earlier one on show, on the visible screen."""
-        screen = self.screen
-        if isinstance(screen, FrameScreen):
-            frame, badge, past = self.shown(newest)
-            screen.show(frame, badge, self.source.news(), past=past)
+    def _draw(self, newest: Frame, screen: FrameScreen) -> None:
+        """Draws the newest frame, or the earlier one on show."""
+        frame, badge, past = self.shown(newest)
+        screen.show(frame, badge, self.source.news(), past=past)
 
     def _announce_files(self, frame: Frame) -> None:
         """Notifies the user of finished files, unless a visible pane shows them."""
@@ -289,15 +293,6 @@ class FrtopApp(
             if enabled and binding.id and binding.show:
                 run = partial(self.run_action, binding.action, screen)
                 yield SystemCommand(binding.description, binding.tooltip, run)
-
-
-def collect_rarely() -> None:
-    """Makes garbage collections rare.
-
-    Histories are lists of millions of integers: a full collection takes 100 ms, while somebody
-    waits for a key. Nearly all garbage is freed without the collector.
-    """
-    gc.set_threshold(10_000, 20, 20)
 
 
 def run_app(

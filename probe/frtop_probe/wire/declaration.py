@@ -16,7 +16,7 @@ from msgspec import Struct
 from frtop_probe.wire.values import Int
 
 
-class Response(Struct, frozen=True, array_like=True, tag=True):
+class Response(Struct, frozen=True, array_like=True, gc=False, tag=True):
     """An answer, with the number of its request."""
 
     id: Int
@@ -32,7 +32,7 @@ class Error(Response, frozen=True, array_like=True, tag="refusal"):
     reason: str = ""
 
 
-class Request(Struct, frozen=True, array_like=True, tag=True):
+class Request(Struct, frozen=True, array_like=True, gc=False, tag=True):
     """Asks an agent for something on its host. The sender sets `id`."""
 
     answer: ClassVar[type[Response]]

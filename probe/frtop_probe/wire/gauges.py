@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from frtop_probe.wire.histories import HistoryColumn
-from frtop_probe.wire.values import Int
+from frtop_probe.wire.values import Int, Value
 
 
-class GpuSample(Struct, frozen=True, array_like=True):
+class GpuSample(Value, frozen=True):
     """A GPU at one time. None: the driver does not say, for instance with MIG.
 
     `utilization` is the percentage of time in which any kernel ran, `power_mw` is in milliwatts,
@@ -24,7 +22,7 @@ class GpuSample(Struct, frozen=True, array_like=True):
     temperature: Int | None = None  # degrees Celsius
 
 
-class Gpu(Struct, frozen=True, array_like=True):
+class Gpu(Value, frozen=True):
     """A GPU that a rank computes on; its figures are those of all processes on it.
 
     `index` is nvidia-smi's; CUDA's may differ. `idle_mw` is the lowest power that the agent has
@@ -46,14 +44,14 @@ class Gpu(Struct, frozen=True, array_like=True):
     xid_at_ns: Int = 0
 
 
-class Gauges(Struct, frozen=True, array_like=True):
+class Gauges(Value, frozen=True):
     """The devices that a rank uses. `note` says what is unknown about them, and why."""
 
     gpus: tuple[Gpu, ...] = ()
     note: str = ""
 
 
-class GaugeSubject(Struct, frozen=True, array_like=True):
+class GaugeSubject(Value, frozen=True):
     """Something that has gauges; its agent numbers it.
 
     `kind` is one of "host", "cgroup", "disk", "nic", "infiniband", "gpu", "rank". `keys` are the
@@ -68,7 +66,7 @@ class GaugeSubject(Struct, frozen=True, array_like=True):
     problem: str = ""
 
 
-class GaugeSeries(Struct, frozen=True, array_like=True):
+class GaugeSeries(Value, frozen=True):
     """One gauge of one subject, numbered by its agent; units are in docs/features/gauges.md."""
 
     id: Int
@@ -76,7 +74,7 @@ class GaugeSeries(Struct, frozen=True, array_like=True):
     gauge: str
 
 
-class HostSample(Struct, frozen=True, array_like=True):
+class HostSample(Value, frozen=True):
     """The newest gauges of a host: all of them in its full state, else those that changed.
 
     `values` belong to the series `ids`; None if a value is unknown now. A series is named before
@@ -93,14 +91,14 @@ class HostSample(Struct, frozen=True, array_like=True):
     notes: tuple[str, ...] = ()
 
 
-class GaugeColumn(Struct, frozen=True, array_like=True):
+class GaugeColumn(Value, frozen=True):
     """The values of one series at the times of its history; -1: unknown."""
 
     series: GaugeSeries
     values: HistoryColumn
 
 
-class GaugeHistory(Struct, frozen=True, array_like=True):
+class GaugeHistory(Value, frozen=True):
     """Gauges of up to ten minutes. `times` and each column have `points` values."""
 
     points: Int = 0

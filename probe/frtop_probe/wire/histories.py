@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
-
 from frtop_probe.wire.ops import Issuer, Signature, Site
-from frtop_probe.wire.values import Int
+from frtop_probe.wire.values import Int, Value
 
 UNTIMED: Final = 256
 """Flag of a row: `took_ns` only says that the op is over, not how long it took."""
 
 
-class HistoryColumn(Struct, frozen=True, array_like=True):
+class HistoryColumn(Value, frozen=True):
     """One field of consecutive rows: the `first` value, then the differences between rows.
 
     Each difference has `width` bytes (1, 2, 4 or 8), little-endian, signed; 0: all values equal.
@@ -24,7 +22,7 @@ class HistoryColumn(Struct, frozen=True, array_like=True):
     differences: bytes = b""
 
 
-class HistoryColumns(Struct, frozen=True, array_like=True):
+class HistoryColumns(Value, frozen=True):
     """The ops of a `History` by field. `sequence` has one difference fewer than there are ops.
 
     `signature`, `site` and `issuer` are indices into the history's tables, from 1; 0 is none.
@@ -49,7 +47,7 @@ class HistoryColumns(Struct, frozen=True, array_like=True):
     waited_ns: HistoryColumn = HistoryColumn(0)
 
 
-class Mark(Struct, frozen=True, array_like=True):
+class Mark(Value, frozen=True):
     """Something other than an op that a rank did, from `begin_ns` to `end_ns` (may be equal).
 
     `end_ns` is 0 while it lasts.
@@ -65,7 +63,7 @@ class Mark(Struct, frozen=True, array_like=True):
     samples: Int = 0
 
 
-class History(Struct, frozen=True, array_like=True):
+class History(Value, frozen=True):
     """All ops that a rank's ring still has, oldest first. `columns` is None if there are none.
 
     Signatures, sites and issuers are sent once.

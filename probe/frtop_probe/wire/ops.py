@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-from frtop_probe.wire.values import Int, Real
+from frtop_probe.wire.values import Int, Real, Value
 
 
-class TensorSpec(Struct, frozen=True, array_like=True):
+class TensorSpec(Value, frozen=True):
     """`count` consecutive tensors with the same dtype, shape and device."""
 
     dtype: str
@@ -16,7 +14,7 @@ class TensorSpec(Struct, frozen=True, array_like=True):
     device: str = "cpu"
 
 
-class Signature(Struct, frozen=True, array_like=True):
+class Signature(Value, frozen=True):
     """What an op does, apart from when and where. `peer` and `root` are global ranks.
 
     `members` is set only for calls that create groups: the ranks that must make the call (folded).
@@ -34,7 +32,7 @@ class Signature(Struct, frozen=True, array_like=True):
     members: str | None = None
 
 
-class Site(Struct, frozen=True, array_like=True):
+class Site(Value, frozen=True):
     """The line that issued an op: the innermost frame outside torch."""
 
     file: str
@@ -42,7 +40,7 @@ class Site(Struct, frozen=True, array_like=True):
     function: str
 
 
-class Issuer(Struct, frozen=True, array_like=True):
+class Issuer(Value, frozen=True):
     """What issued an op: a phase of training, and the module that ran or that the op serves.
 
     `phase` is one of "forward", "backward", "optimizer", "recompute" (a forward again, inside a
@@ -61,7 +59,7 @@ class Issuer(Struct, frozen=True, array_like=True):
     modules: tuple[str, ...] = ()
 
 
-class Op(Struct, frozen=True, array_like=True):
+class Op(Value, frozen=True):
     """One op of one rank. `group` is the rank's own id of the group (0: none).
 
     `done_ns` is 0 while the op is pending, and negative if it failed at that time. `thread` is the
@@ -106,7 +104,7 @@ class Op(Struct, frozen=True, array_like=True):
         return self.done_ns == 0
 
 
-class Group(Struct, frozen=True, array_like=True):
+class Group(Value, frozen=True):
     """A process group as one rank knows it; `ranks` is folded (`0-3,8`).
 
     `exact` says that ops were counted from the group's creation, so their numbers can be compared
@@ -129,7 +127,7 @@ class Group(Struct, frozen=True, array_like=True):
     error: str = ""
 
 
-class GroupProgress(Struct, frozen=True, array_like=True):
+class GroupProgress(Value, frozen=True):
     """A rank's progress in a group: the number and time of its last op there.
 
     `last` is None while the group moves quickly, since it would be outdated at once. `enqueued` is
@@ -151,7 +149,7 @@ class GroupProgress(Struct, frozen=True, array_like=True):
     as_of_ns: Int = 0
 
 
-class MessageCount(Struct, frozen=True, array_like=True):
+class MessageCount(Value, frozen=True):
     """How many messages a rank has sent to a peer, or received from it, with one tag.
 
     A receive counts once it is posted. `peer` is None for receives from any source, `tag` is None
@@ -165,7 +163,7 @@ class MessageCount(Struct, frozen=True, array_like=True):
     number: Int
 
 
-class Messages(Struct, frozen=True, array_like=True):
+class Messages(Value, frozen=True):
     """What a rank has sent and received in a group after issuing `p2p` sends and receives.
 
     If `complete`, anything missing in `counts` never happened.

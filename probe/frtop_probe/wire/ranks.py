@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-from frtop_probe.wire.values import Int
+from frtop_probe.wire.values import Int, Value
 
 
-class Job(Struct, frozen=True, array_like=True):
+class Job(Value, frozen=True):
     """The identity of a job: ranks with the same identity belong together."""
 
     master_addr: str
@@ -19,7 +17,7 @@ class Job(Struct, frozen=True, array_like=True):
     name: str = ""  # the program's name, for people
 
 
-class Identity(Struct, frozen=True, array_like=True):
+class Identity(Value, frozen=True):
     """The process that a ring belongs to. `rank` is -1 until the program sets it."""
 
     pid: Int
@@ -40,7 +38,7 @@ class Identity(Struct, frozen=True, array_like=True):
     c10d_readable: bool = True  # False: nor is c10d's state readable: no op numbers
 
 
-class DataLoaderFetch(Struct, frozen=True, array_like=True):
+class DataLoaderFetch(Value, frozen=True):
     """The last DataLoader fetch; when `end_ns` < `begin_ns`, the rank is inside it now.
 
     `worker` is the index of the awaited worker: -1: unknown, -2: the rank itself loads.
@@ -53,7 +51,7 @@ class DataLoaderFetch(Struct, frozen=True, array_like=True):
     workers: Int = 0
 
 
-class RankStatus(Struct, frozen=True, array_like=True):
+class RankStatus(Value, frozen=True):
     """The ring's cells that change constantly. `state` is a `ring.layout.State`."""
 
     state: Int
@@ -67,7 +65,7 @@ class RankStatus(Struct, frozen=True, array_like=True):
     hook_errors: Int = 0
 
 
-class ExitInfo(Struct, frozen=True, array_like=True):
+class ExitInfo(Value, frozen=True):
     """How a rank's process ended. Exit code and signal are both None if unknown.
 
     `clean` says that the recorder saw the interpreter exit normally.
@@ -80,7 +78,7 @@ class ExitInfo(Struct, frozen=True, array_like=True):
     oom_kills: Int = 0  # the rise of the cgroup's counter around that time
 
 
-class TraceFrame(Struct, frozen=True, array_like=True):
+class TraceFrame(Value, frozen=True):
     """One frame; lists begin with the innermost. `source` is the line's text, if it was read.
 
     `variables` are names and values as text, if the dump has them. A `native` frame is C or C++:
@@ -96,7 +94,7 @@ class TraceFrame(Struct, frozen=True, array_like=True):
     native: bool = False
 
 
-class UncaughtException(Struct, frozen=True, array_like=True):
+class UncaughtException(Value, frozen=True):
     """An uncaught exception. `main` says that it ended the program, not only a thread."""
 
     kind: str
@@ -107,7 +105,7 @@ class UncaughtException(Struct, frozen=True, array_like=True):
     frames: tuple[TraceFrame, ...] = ()
 
 
-class BlockSums(Struct, frozen=True, array_like=True):
+class BlockSums(Value, frozen=True):
     """Sums over consecutive blocks of `size` ops of a group, beginning with op `first`.
 
     Four bytes per block, see `consistency.checksums`. `pairs` is empty when all of its sums are
@@ -122,7 +120,7 @@ class BlockSums(Struct, frozen=True, array_like=True):
     rule: Int = 1
 
 
-class Transport(Struct, frozen=True, array_like=True):
+class Transport(Value, frozen=True):
     """A transport past c10d that a rank has at hand, and its sign. frtop does not see its ops."""
 
     name: str

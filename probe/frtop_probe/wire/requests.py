@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from frtop_probe.wire.declaration import RankRequest, RanksRequest, Request, Response
 from frtop_probe.wire.gauges import GaugeHistory
 from frtop_probe.wire.histories import History
@@ -12,7 +10,7 @@ from frtop_probe.wire.ranks import Job
 from frtop_probe.wire.snapshots import Snapshot, StackDump
 from frtop_probe.wire.statistics import RankStatistics
 from frtop_probe.wire.updates import Update
-from frtop_probe.wire.values import Int
+from frtop_probe.wire.values import Int, Value
 
 
 class StateResponse(Response, frozen=True, array_like=True, tag="state"):
@@ -71,7 +69,7 @@ class GaugeHistoryResponse(Response, frozen=True, array_like=True, tag="gauges")
     history: GaugeHistory
 
 
-class BlackBox(Struct, frozen=True, array_like=True):
+class BlackBox(Value, frozen=True):
     """The black box: what an agent saves of one job's ranks on its host.
 
     `before` is the state at the last tick before the first bad death, None if there was none;

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from frtop_probe.wire.histories import Mark
 from frtop_probe.wire.ops import Op
 from frtop_probe.wire.ranks import RankStatus, TraceFrame
-from frtop_probe.wire.values import Int
+from frtop_probe.wire.values import Int, Value
 
 
-class Process(Struct, frozen=True, array_like=True, cache_hash=True):
+class Process(Value, frozen=True, cache_hash=True):
     """A process or thread as /proc shows it. `wchan` and `syscall` are the main thread's.
 
     Both are "" if unreadable. `state` is the main thread's state letter, `file` the target of its
@@ -36,7 +34,7 @@ class Process(Struct, frozen=True, array_like=True, cache_hash=True):
     exit_status: Int = -1
 
 
-class ThreadWait(Struct, frozen=True, array_like=True):
+class ThreadWait(Value, frozen=True):
     """What a thread waits for other threads of its process (or children) to do.
 
     `kind` is one of "thread" (its end), "future", "lock", "queue", "full queue", "tasks of a
@@ -50,7 +48,7 @@ class ThreadWait(Struct, frozen=True, array_like=True):
     threads: tuple[Int, ...] = ()
 
 
-class ThreadStack(Struct, frozen=True, array_like=True, cache_hash=True):
+class ThreadStack(Value, frozen=True, cache_hash=True):
     """One thread of a dump. `ident` is the pthread handle, `tid` the native thread id.
 
     `wait` is known only if the local variables of the library's frames could be read.
@@ -65,7 +63,7 @@ class ThreadStack(Struct, frozen=True, array_like=True, cache_hash=True):
     wait: ThreadWait | None = None
 
 
-class StackDump(Struct, frozen=True, array_like=True):
+class StackDump(Value, frozen=True):
     """The stacks of one process, or why there are none.
 
     `error` is one of "", "refused", "gone", "deadline", "missing", "failed", and for native stacks
@@ -79,7 +77,7 @@ class StackDump(Struct, frozen=True, array_like=True):
     help: str = ""
 
 
-class DeadConnection(Struct, frozen=True, array_like=True):
+class DeadConnection(Value, frozen=True):
     """A TCP connection whose peer acknowledges nothing: `10.0.0.1:4711`, `[fe80::1]:4711`.
 
     `queued` bytes are unacknowledged; the oldest were resent `retransmits` times.
@@ -91,7 +89,7 @@ class DeadConnection(Struct, frozen=True, array_like=True):
     retransmits: Int = 0
 
 
-class EndedChild(Struct, frozen=True, array_like=True):
+class EndedChild(Value, frozen=True):
     """A rank's child that lived for a while and ended; the agent noticed the end at `at_ns`."""
 
     pid: Int
@@ -99,7 +97,7 @@ class EndedChild(Struct, frozen=True, array_like=True):
     at_ns: Int
 
 
-class Snapshot(Struct, frozen=True, array_like=True):
+class Snapshot(Value, frozen=True):
     """One rank at one time. `processes` has the rank first, then its descendants.
 
     `dead_connections` are the rank's own; `addresses` are its host's addresses with connections.

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
-
 from frtop_probe.wire.histories import HistoryColumn
-from frtop_probe.wire.values import Int
+from frtop_probe.wire.values import Int, Value
 
 OCTAVE: Final = 8
 """Buckets of durations per doubling: a bucket's middle is within 4.5 % of what is in it."""
 
 
-class CallStatistics(Struct, frozen=True, array_like=True):
+class CallStatistics(Value, frozen=True):
     """Ops that one rank issued within the window, by line, group, kind and size.
 
     `site` is an index into `StatisticsResponse.sites` from 1; 0 is none. `size_class` is the bit
@@ -49,7 +47,7 @@ class CallStatistics(Struct, frozen=True, array_like=True):
     last_ns: Int = 0
 
 
-class ModuleStatistics(Struct, frozen=True, array_like=True):
+class ModuleStatistics(Value, frozen=True):
     """Ops of one kind that one issuer issued within the window, and their bytes.
 
     `issuer` is an index into `StatisticsResponse.issuers` from 1.
@@ -61,7 +59,7 @@ class ModuleStatistics(Struct, frozen=True, array_like=True):
     bytes: Int = 0
 
 
-class SampledOps(Struct, frozen=True, array_like=True):
+class SampledOps(Value, frozen=True):
     """Collectives of one group that a rank issued, by field, oldest first.
 
     One in `stride`, a power of two, is reported. `call` is an index into `RankStatistics.calls`
@@ -78,7 +76,7 @@ class SampledOps(Struct, frozen=True, array_like=True):
     count: Int = 0
 
 
-class StepTimes(Struct, frozen=True, array_like=True):
+class StepTimes(Value, frozen=True):
     """Training steps of a rank that ended within the window, by field, oldest first.
 
     A step lasts from the end of the previous one to its own end. For each step: `took_ns`, then how
@@ -104,7 +102,7 @@ class StepTimes(Struct, frozen=True, array_like=True):
     fetches: bool = False  # whether fetches are recorded at all
 
 
-class RankStatistics(Struct, frozen=True, array_like=True):
+class RankStatistics(Value, frozen=True):
     """One rank's part. From `from_ns` on every op is counted (the ring has lost older ones).
 
     `lost` ops within the window cannot be read. `note` says where the ops come from and what is

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from frtop_probe.wire.declaration import Response
-from frtop_probe.wire.values import Int, Real
+from frtop_probe.wire.values import Int, Real, Value
 
 
-class TensorSummary(Struct, frozen=True, array_like=True):
+class TensorSummary(Value, frozen=True):
     """A summary of one tensor. `role` is "input" or "output"; `size` is in bytes.
 
     The first `seen` of `elements` values were read within the time limit; the statistics ignore NaN
@@ -35,7 +33,7 @@ class TensorSummary(Struct, frozen=True, array_like=True):
     error: str = ""
 
 
-class OpTensors(Struct, frozen=True, array_like=True):
+class OpTensors(Value, frozen=True):
     """The tensors of one pending op, inputs first. `error` says why there are none."""
 
     sequence: Int

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
-
 from frtop_probe.wire.gauges import Gauges, HostSample
 from frtop_probe.wire.ops import Group, GroupProgress, Messages, Op
 from frtop_probe.wire.ranks import (
@@ -17,7 +15,7 @@ from frtop_probe.wire.ranks import (
     UncaughtException,
 )
 from frtop_probe.wire.snapshots import Process
-from frtop_probe.wire.values import Int
+from frtop_probe.wire.values import Int, Value
 
 OF_OTHERS: Final = ": not looked at"
 """In a note about a host: other users have ranks there. After "; " comes what to do."""
@@ -36,7 +34,7 @@ OF_RECORDER: Final = "recorder: "
 """Begins the note of a rank whose recorder cannot be used; the note says why."""
 
 
-class RankUpdate(Struct, frozen=True, array_like=True):
+class RankUpdate(Value, frozen=True):
     """What changed about one rank; None and empty fields have not changed.
 
     `pending`, `transports` and `messages` differ: None means unchanged, empty means that there are
@@ -62,7 +60,7 @@ class RankUpdate(Struct, frozen=True, array_like=True):
     messages: tuple[Messages, ...] | None = None  # sent once the rank has issued nothing for 1 s
 
 
-class Update(Struct, frozen=True, array_like=True):
+class Update(Value, frozen=True):
     """What changed on a host in one tick; also the host's full state on request.
 
     `number` counts ticks; the full state has the number of the last tick it includes. A client

@@ -53,7 +53,7 @@ AgentKey = Literal["", "own", "other"]
 """Whose key an agent has proved to have; "" through a shell, or before the proof."""
 
 
-class Problem(Struct, frozen=True):
+class Problem(Struct, frozen=True, gc=False):
     """What keeps frtop from showing or doing something, and what to type next."""
 
     text: str
@@ -70,7 +70,7 @@ class Problem(Struct, frozen=True):
         return f"{self.text}; {self.next}" if self.next else self.text
 
 
-class Evidence(Struct, frozen=True, omit_defaults=True):
+class Evidence(Struct, frozen=True, gc=False, omit_defaults=True):
     """What the source of a rank's facts can know; this limits what a detector may conclude.
 
     A new source sets flags; detectors ask for a flag and never for a source.
@@ -132,7 +132,7 @@ STACKS: Final = Evidence(
 """A file of stacks, and nothing else."""
 
 
-class Rank(Struct, frozen=True):
+class Rank(Struct, frozen=True, gc=False):
     """What is known about one rank.
 
     Its host's times plus `clock_ns` are on the operator's clock. Abstract: a rank is an
@@ -256,7 +256,7 @@ def as_rank(
     return kind(*changed)
 
 
-class GroupView(Struct, frozen=True):
+class GroupView(Struct, frozen=True, gc=False):
     """A group across its ranks. `number` is the furthest collective that any rank issued."""
 
     key: GroupKey
@@ -280,7 +280,7 @@ class GroupView(Struct, frozen=True):
         return max(0.0, (now_ns - self.issued_ns) / 1e9) if self.issued_ns else 0.0
 
 
-class HostView(Struct, frozen=True):
+class HostView(Struct, frozen=True, gc=False):
     """A host that the operator named or that was found, and the connection to its agent."""
 
     name: str

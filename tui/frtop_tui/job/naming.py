@@ -24,7 +24,7 @@ JobKey = tuple[str, int, int, str, int, str]
 """A `wire.Job` without its name, which may differ between ranks."""
 
 
-class GroupKey(Struct, frozen=True):
+class GroupKey(Struct, frozen=True, gc=False):
     """A group across ranks: other groups with other members may have its number or name."""
 
     name: str

@@ -15,7 +15,7 @@ from frtop_probe.wire.values import Real
 from frtop_tui.job.naming import GroupKey
 
 
-class CallRow(Struct, frozen=True):
+class CallRow(Struct, frozen=True, gc=False):
     """Ops of one kind and size class from one line, in one group or in groups that are alike.
 
     Durations run from issue to end, and cover only the `timed` ops, whose end is exact. `skew_ns`
@@ -58,7 +58,7 @@ class CallRow(Struct, frozen=True):
     in_varying: bool = False
 
 
-class ModuleRow(Struct, frozen=True):
+class ModuleRow(Struct, frozen=True, gc=False):
     """Ops of one kind from one issuer on these ranks: how many, and their bytes."""
 
     issuer: wire.Issuer
@@ -68,7 +68,7 @@ class ModuleRow(Struct, frozen=True):
     bytes: int
 
 
-class SampledOp(Struct, frozen=True):
+class SampledOp(Struct, frozen=True, gc=False):
     """One collective across the ranks of its group: when each of them issued it.
 
     `arrivals` has the known ranks; the op is `complete` if these are all members. `ended_ns` is the

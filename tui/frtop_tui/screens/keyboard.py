@@ -43,7 +43,12 @@ class OrderedKeys(App[None], inherit_bindings=False):
         self._serial = 0
         self._busy: Timer | None = None
         self._asked: Widget | None = None
-        self._since = 0.0
+        self._since = time.monotonic()
+
+    @property
+    def idle_s(self) -> float:
+        """The time since the last key."""
+        return time.monotonic() - self._since
 
     async def on_event(self, event: events.Event) -> None:
         fresh = isinstance(event, events.Key | events.Paste) and not event.is_forwarded

@@ -42,6 +42,10 @@ class NavigatedApp(FeatureApp, inherit_bindings=False):
         """Draws the visible screen."""
         raise NotImplementedError
 
+    def draw_on(self, screen: FrameScreen) -> None:
+        """Draws what is shown now on a screen, which need not be open yet."""
+        raise NotImplementedError
+
     @property
     def path(self) -> list[FrameScreen]:
         """The open screens that back and forward lead to, the overview first."""
@@ -65,16 +69,16 @@ class NavigatedApp(FeatureApp, inherit_bindings=False):
 
     async def open(self, screen: FrameScreen) -> None:
         """Opens a screen on top of the others and draws it at once."""
-        await self._push(screen)
+        self._prepare(screen)
+        await self.push_screen(screen)
         await self._visited()
 
-    async def _push(self, screen: FrameScreen, about: int | None = None) -> None:
-        """Opens a screen about a rank, by default the visible screen's."""
-        below = self.screen
-        if about is None and isinstance(below, FrameScreen):
-            about = below.subject
-        screen.preferences, screen.about = self.preferences, about
-        await self.push_screen(screen)
+    def _prepare(self, screen: FrameScreen) -> None:
+        """Gives a new screen what it shows, so that its first picture is not an empty one."""
+        before = self.screen
+        screen.about = before.subject if isinstance(before, FrameScreen) else None
+        screen.preferences = self.preferences
+        self.draw_on(screen)
 
     async def action_back(self) -> None:
         """Closes the visible screen, unless it is the overview."""
@@ -88,12 +92,15 @@ class NavigatedApp(FeatureApp, inherit_bindings=False):
 
     async def action_view(self, name: str) -> None:
         """Opens one of the views on top of the overview."""
-        about = self.screen.subject if isinstance(self.screen, FrameScreen) else None
-        await self._close_down_to(1)
         view = view_of(name)
-        screen = view.screen(self.marked)
-        if type(screen) is not type(self.screen_stack[0]):
-            await self._push(screen, about)
+        if view.screen is type(self.screen_stack[0]):
+            await self._close_down_to(1)
+        else:
+            screen = view.screen(self.marked)
+            self._prepare(screen)
+            await self._close_down_to(2)
+            show = self.push_screen if len(self.screen_stack) == 1 else self.switch_screen
+            await show(screen)
         await self._visited()
 
     async def _close_down_to(self, count: int) -> None:

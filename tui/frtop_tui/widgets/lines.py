@@ -75,11 +75,12 @@ class LineView(ScrollView, can_focus=True):
         self.cells_repainted = 0
         """Number of regions that `redraw` repainted; tests count them."""
         self._title = ""
-        self._lines: Sequence[Line] = ()
+        self._lines: Sequence[Line] | None = None
+        """None until there is room for them."""
         self._shown: dict[int, Line] = {}
         self._tone_styles: dict[tuple[str, bool], Style] = {}
         """Style of a tone, without or with the cursor on the line."""
-        self._strips: LRUCache[tuple[Line, int, bool], Strip] = LRUCache(2048)
+        self._strips: LRUCache[tuple[Line, int, bool], Strip] = LRUCache(128)
 
     def content(self, width: int) -> Sequence[Line]:
         """All lines, `width` cells wide; a lazy sequence where there are thousands."""
@@ -94,8 +95,8 @@ class LineView(ScrollView, can_focus=True):
         """Builds the lines again and repaints the visible cells that changed."""
         if not self.room:
             return
-        self._lines = self.content(self.room)
-        self._measure()
+        lines = self._lines = self.content(self.room)
+        self._measure(len(lines))
         top, height = self.scroll_offset.y, self.scrollable_content_region.height
         shown: dict[int, Line] = {}
         regions: list[Region] = []
@@ -129,9 +130,9 @@ class LineView(ScrollView, can_focus=True):
         else:
             self.entitle((second if cells(second) <= room else fit(second, room)) + rest)
 
-    def _measure(self) -> None:
+    def _measure(self, count: int) -> None:
         """Sets the number of lines if it has changed: that costs a layout."""
-        count, before = len(self._lines), self.virtual_size.height
+        before = self.virtual_size.height
         self.cursor = max(0, min(self.cursor, count - 1))
         height = self.scrollable_content_region.height
         if count != before and (self.styles.is_auto_height or max(count, before) > height):
@@ -140,14 +141,20 @@ class LineView(ScrollView, can_focus=True):
                 # Textual 8.2 drops a layout that is requested during a layout.
                 self.call_after_refresh(self.refresh, layout=True)
 
+    @property
+    def _count(self) -> int:
+        return len(self._lines) if self._lines is not None else 0
+
     def _line(self, y: int) -> Line:
-        return self._lines[y] if 0 <= y < len(self._lines) else NO_LINE
+        return self._lines[y] if self._lines is not None and 0 <= y < len(self._lines) else NO_LINE
 
     def render_line(self, y: int) -> Strip:
+        width = self.room
+        if self._lines is None and width:
+            self._lines = self.content(width)  # painted before it was told that it has room
         y += self.scroll_offset.y
         line = self._shown.get(y) or self._line(y)
-        width = self.room
-        chosen = self.has_cursor and y == self.cursor and self.has_focus and y < len(self._lines)
+        chosen = self.has_cursor and y == self.cursor and self.has_focus and y < self._count
         key = (line, width, chosen)
         if (strip := self._strips.get(key)) is None:
             strip = self._strips[key] = self._strip(line, width, chosen)
@@ -208,7 +215,7 @@ class LineView(ScrollView, can_focus=True):
 
     def copied(self) -> str:
         """What `y` copies: the cursor's line, or all of a pane without one; "": the verdict."""
-        lines = self._lines
+        lines = self._lines or ()
         places = (self.cursor,) if self.has_cursor else range(len(lines))
         rows = ("".join(text for text, _ in lines[y]).rstrip() for y in places if y < len(lines))
         text = "\n".join(map(printable, rows)).strip("\n")
@@ -217,7 +224,7 @@ class LineView(ScrollView, can_focus=True):
     def click_at(self, x: int, y: int) -> bool:  # noqa: ARG002 - rows that have columns need it
         """Puts the cursor on a visible cell; False if nothing is there to choose."""
         y += self.scroll_offset.y
-        if not self.has_cursor or y >= len(self._lines):
+        if not self.has_cursor or y >= self._count:
             return False
         self.move_to(y)
         return True
@@ -227,7 +234,7 @@ class LineView(ScrollView, can_focus=True):
         if not self._lines:
             self.cursor = max(0, y)  # not drawn yet: there are no lines to count
             return
-        y = max(0, min(y, len(self._lines) - 1))
+        y = max(0, min(y, self._count - 1))
         if y != self.cursor:
             self._repaint_cursor_line()
             self.cursor = y
@@ -259,7 +266,7 @@ class LineView(ScrollView, can_focus=True):
         self._step(direction * max(1, self.scrollable_content_region.height - 1))
 
     def action_first(self) -> None:
-        self._step(-len(self._lines))
+        self._step(-self._count)
 
     def action_last(self) -> None:
-        self._step(len(self._lines))
+        self._step(self._count)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from frtop_probe.wire.declaration import Piece, PieceRequest, RankRequest, Response
-from frtop_probe.wire.values import Int, Real
+from frtop_probe.wire.values import Int, Real, Value
 
 
-class ProfileFile(Struct, frozen=True, array_like=True):
+class ProfileFile(Value, frozen=True):
     """A file of a profile: `name` is "trace", "execution" or "modules", `size` in bytes."""
 
     name: str

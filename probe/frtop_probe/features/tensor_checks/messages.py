@@ -9,7 +9,7 @@ from msgspec import MsgspecError, Struct, convert, structs
 from frtop_probe.wire.declaration import RankRequest, Response
 from frtop_probe.wire.ops import Issuer, Site
 from frtop_probe.wire.recording import RecordedNow, Setting
-from frtop_probe.wire.values import Int, Real
+from frtop_probe.wire.values import Int, Real, Value
 
 SETTING: Final = "numbers"
 """The name of the setting that an order changes."""
@@ -71,7 +71,7 @@ class NumberState(Struct, frozen=True):
             return cls()
 
 
-class NumberSample(Struct, frozen=True, array_like=True):
+class NumberSample(Value, frozen=True):
     """Statistics of an op's input or output, or of one parameter or gradient.
 
     `n` counts the samples of a rank. `number` is the op's number in its group, the place of a

@@ -40,13 +40,14 @@ class Struct:
         array_like: bool = False,
         tag: str | bool | None = None,
         cache_hash: bool = False,
+        gc: bool = True,
     ) -> None:
         for name, value in list(vars(cls).items()):
             # Each value gets its own empty container as a default.
             if name in cls.__annotations__ and type(value) in _EMPTY:
                 setattr(cls, name, dataclasses.field(default_factory=type(value)))
         dataclasses.dataclass(frozen=frozen)(cls)
-        cls.__struct_array__ = array_like
+        cls.__struct_array__ |= array_like  # a subclass inherits it
         cls.__struct_tag__ = cls.__name__ if tag is True else tag or None
         cls.__struct_fields__ = tuple(one.name for one in fields(cls))
 
