@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 CONFIDENCE: Final = 0.95
@@ -49,11 +50,12 @@ def _left_out(count: int, tail: float) -> int:
     That is one less than the largest k for which fewer than k of `count` fair coins show heads
     with a probability of at most `tail`.
     """
-    below, at_most = 0, tail * 2**count
+    ways, below, at_most = 1, 0, Fraction(tail) * 2**count
     for heads in range(count):
-        below += math.comb(count, heads)
+        below += ways
         if below > at_most:
             return heads - 1
+        ways = ways * (count - heads) // (heads + 1)
     return count - 1
 
 

@@ -14,7 +14,7 @@ from bench.paired import Interval, differences, median_interval
 @pytest.mark.parametrize(
     ("count", "lowest", "highest"),
     [(6, 1, 6), (8, 1, 8), (9, 2, 8), (10, 2, 9), (20, 6, 15), (25, 8, 18), (50, 18, 33),
-     (100, 40, 61)],
+     (100, 40, 61), (1000, 469, 532)],
 )  # fmt: skip
 def test_the_ends_are_the_order_statistics_of_published_tables(
     count: int, lowest: int, highest: int

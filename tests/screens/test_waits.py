@@ -90,3 +90,14 @@ async def test_enter_leads_to_the_ranks_of_a_line() -> None:
         assert isinstance(app.screen, RankScreen)
         await app.press("escape", "G", "enter")
         assert isinstance(app.screen, RanksScreen)
+
+
+async def test_its_rank_is_looked_at_on_the_timeline_and_back() -> None:
+    async with driven(all_ended(), size=(130, 40)) as app:
+        await app.press("w")
+        await app.sees("rank 5 · RuntimeError")
+        await app.press("j", "T")
+        await app.sees("job > waits > timeline")
+        assert app.screen.about == 5
+        await app.press("w")
+        await app.sees("job > waits > timeline > waits")

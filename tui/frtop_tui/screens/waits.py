@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -10,6 +11,7 @@ from textual.binding import BindingType
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import BACK, FrameScreen
+from frtop_tui.screens.contributed import rank_keys
 from frtop_tui.screens.messages import open_ranks
 from frtop_tui.widgets.wait_tree_pane import WaitsNote, WaitTreePane
 
@@ -20,7 +22,11 @@ class WaitsScreen(FrameScreen):
     AUTO_FOCUS = "#waits"
     crumb = "waits"
     wants_trace = True
-    BINDINGS: ClassVar[list[BindingType]] = [BACK]
+    BINDINGS: ClassVar[list[BindingType]] = [BACK, *rank_keys()]
+
+    @property
+    def subject(self) -> int | None:
+        return next(iter(self._ranks), None)
 
     def panes(self) -> ComposeResult:
         yield WaitsNote()
@@ -34,11 +40,16 @@ class WaitsScreen(FrameScreen):
         pane.show(frame)
 
     def on_line_view_chosen(self) -> None:
+        if self._ranks:
+            self.post_message(open_ranks(self._ranks))
+        else:
+            self.query_one(WaitTreePane).action_fold_or_unfold()
+
+    @property
+    def _ranks(self) -> Sequence[int]:
+        """The ranks of the line under the cursor."""
+        if not self.query(WaitTreePane):
+            return ()
         pane = self.query_one(WaitTreePane)
         row = pane.chosen
-        if row is None and pane.ranks:
-            self.post_message(open_ranks(pane.ranks))
-        elif row is None or row.box is None:
-            pane.action_fold_or_unfold()
-        else:
-            self.post_message(open_ranks(unfold(row.box.ranks)))
+        return unfold(row.box.ranks) if row is not None and row.box else pane.ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Final, Literal
 
 from textual.app import ComposeResult
@@ -36,6 +37,7 @@ from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.naming import group_label
 from frtop_tui.job.units import timing
 from frtop_tui.job.unprepared import is_least_since
+from frtop_tui.screens.base import WAITS
 from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.spans import Line, join, plain
 
@@ -82,6 +84,7 @@ class TimelineScreen(HistoriesScreen):
         Binding("v", "lanes", "view", tooltip="lanes are ranks, or groups of one", id="lanes.by"),
         Binding("F", "follow", "follow", tooltip="keep to the newest, or stand still", id="live"),
         Binding("space", "mark", "mark", tooltip="mark the rank", id="lane.mark"),
+        replace(WAITS, show=False),
     ]
 
     def __init__(
