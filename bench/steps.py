@@ -26,7 +26,7 @@ from bench.paired import Interval, differences, median_interval
 KINDS: Final = ("ddp", "fsdp", "tensor_parallel")
 MAX_PAIRS: Final = 200
 MEASURE_S: Final = 25.0
-MOST_S: Final = 400.0
+MOST_S: Final = 90.0
 """Steps in turn go on for so long, unless their interval is narrow before."""
 NARROW_PERCENT: Final = 1.2
 """Half of it on each side leaves out a cost of 1 % where there is none."""
