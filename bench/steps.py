@@ -26,7 +26,7 @@ from bench.paired import Interval, differences, median_interval
 KINDS: Final = ("ddp", "fsdp", "tensor_parallel")
 MAX_PAIRS: Final = 200
 MEASURE_S: Final = 25.0
-MOST_S: Final = 90.0
+MOST_S: Final = 100.0
 """Steps in turn go on for so long, unless their interval is narrow before."""
 NARROW_PERCENT: Final = 1.2
 """Half of it on each side leaves out a cost of 1 % where there is none."""
@@ -144,8 +144,7 @@ def _in_turn(switch: Any, step: Any) -> tuple[Times, Times]:
 
     wall: dict[bool, list[float]] = {True: [], False: []}
     cpu: dict[bool, list[float]] = {True: [], False: []}
-    began_s, look_s = time.monotonic(), MEASURE_S
-    over = torch.tensor(0.0)
+    began_s, over = time.monotonic(), torch.tensor(0.0)
     while not over:
         for _ in range(PAIRS_IN_TURN):
             for first in (True, False):
@@ -156,10 +155,8 @@ def _in_turn(switch: Any, step: Any) -> tuple[Times, Times]:
                     wall[on].append(1000 * (time.perf_counter() - began))
                     cpu[on].append(1000 * (time.process_time() - used))
         passed_s = time.monotonic() - began_s
-        over.zero_()
-        if passed_s > look_s:
-            look_s *= 2
-            over.fill_(float(passed_s > MOST_S or _is_narrow(wall[True], wall[False])))
+        enough = passed_s > MEASURE_S and _is_narrow(wall[True], wall[False])
+        over.fill_(float(enough or passed_s > MOST_S))
         dist.all_reduce(over)
     switch.enable(True)
     return (wall[True], wall[False]), (cpu[True], cpu[False])

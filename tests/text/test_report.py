@@ -26,6 +26,7 @@ from frtop_tui.job.model import (
 )
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.health_words import health_words
 from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 from frtop_tui.text.verdict import status
@@ -116,6 +117,8 @@ def test_a_hang_whose_job_has_ended_is_told_from_one_that_goes_on() -> None:
     over = text(ended_frame)
     assert "HUNG for 10s, ended 4.0s ago;" in over[0]
     assert over[2].startswith("NOT ENTERED, as seen before the job ended: rank 2")
+    at_once = replace(ended_frame, since_ns=ended_frame.until_ns)
+    assert health_words(at_once) == "HUNG, ended 4.0s ago"
 
 
 def test_a_healthy_job_is_called_healthy() -> None:

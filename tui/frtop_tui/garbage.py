@@ -16,7 +16,7 @@ APART_S: Final = 60.0
 
 
 def collect_rarely() -> None:
-    """Makes collections rare and short: what exists now is never looked at."""
+    """Makes collections rare and short: those between keys leave out what exists now."""
     gc.set_threshold(10_000, 20, 60)
     gc.freeze()
 

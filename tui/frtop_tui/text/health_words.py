@@ -76,6 +76,8 @@ def health_words(frame: Frame) -> str:
     lasts_s = max(0.0, (frame.until_ns - frame.since_ns) / 1e9)
     if frame.health != "slow":
         lasts = age_words(lasts_s, least=is_least_since(frame, frame.since_ns))
+        if frame.is_over and lasts_s < 1:
+            return f"{word}{_end(frame)}"  # the fault was the end
         return f"{word} for {lasts}{_end(frame)}"
     slow = frame.verdicts[0].slow if frame.verdicts else None
     lasts = age_words(lasts_s, least=slow is not None and slow.at_least)

@@ -8,7 +8,7 @@ never built.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -25,6 +25,8 @@ from frtop_tui.job.naming import printable
 from frtop_tui.widgets.spans import FILLED, TONES, Line, cells, changed_columns, fit
 
 NO_LINE: Line = ()
+UNDRAWN: Final[Sequence[Line]] = []
+"""The lines of a pane that has had no room yet."""
 TONE_CLASSES = {f"tone--{tone}" for tone in TONES}
 """For the application: on widgets, Textual would compute them with every change of style."""
 
@@ -75,8 +77,7 @@ class LineView(ScrollView, can_focus=True):
         self.cells_repainted = 0
         """Number of regions that `redraw` repainted; tests count them."""
         self._title = ""
-        self._lines: Sequence[Line] | None = None
-        """None until there is room for them."""
+        self._lines: Sequence[Line] = UNDRAWN
         self._shown: dict[int, Line] = {}
         self._tone_styles: dict[tuple[str, bool], Style] = {}
         """Style of a tone, without or with the cursor on the line."""
@@ -95,8 +96,8 @@ class LineView(ScrollView, can_focus=True):
         """Builds the lines again and repaints the visible cells that changed."""
         if not self.room:
             return
-        lines = self._lines = self.content(self.room)
-        self._measure(len(lines))
+        self._lines = self.content(self.room)
+        self._measure()
         top, height = self.scroll_offset.y, self.scrollable_content_region.height
         shown: dict[int, Line] = {}
         regions: list[Region] = []
@@ -130,9 +131,9 @@ class LineView(ScrollView, can_focus=True):
         else:
             self.entitle((second if cells(second) <= room else fit(second, room)) + rest)
 
-    def _measure(self, count: int) -> None:
+    def _measure(self) -> None:
         """Sets the number of lines if it has changed: that costs a layout."""
-        before = self.virtual_size.height
+        count, before = len(self._lines), self.virtual_size.height
         self.cursor = max(0, min(self.cursor, count - 1))
         height = self.scrollable_content_region.height
         if count != before and (self.styles.is_auto_height or max(count, before) > height):
@@ -141,20 +142,16 @@ class LineView(ScrollView, can_focus=True):
                 # Textual 8.2 drops a layout that is requested during a layout.
                 self.call_after_refresh(self.refresh, layout=True)
 
-    @property
-    def _count(self) -> int:
-        return len(self._lines) if self._lines is not None else 0
-
     def _line(self, y: int) -> Line:
-        return self._lines[y] if self._lines is not None and 0 <= y < len(self._lines) else NO_LINE
+        return self._lines[y] if 0 <= y < len(self._lines) else NO_LINE
 
     def render_line(self, y: int) -> Strip:
         width = self.room
-        if self._lines is None and width:
+        if self._lines is UNDRAWN and width:
             self._lines = self.content(width)  # painted before it was told that it has room
         y += self.scroll_offset.y
         line = self._shown.get(y) or self._line(y)
-        chosen = self.has_cursor and y == self.cursor and self.has_focus and y < self._count
+        chosen = self.has_cursor and y == self.cursor and self.has_focus and y < len(self._lines)
         key = (line, width, chosen)
         if (strip := self._strips.get(key)) is None:
             strip = self._strips[key] = self._strip(line, width, chosen)
@@ -215,7 +212,7 @@ class LineView(ScrollView, can_focus=True):
 
     def copied(self) -> str:
         """What `y` copies: the cursor's line, or all of a pane without one; "": the verdict."""
-        lines = self._lines or ()
+        lines = self._lines
         places = (self.cursor,) if self.has_cursor else range(len(lines))
         rows = ("".join(text for text, _ in lines[y]).rstrip() for y in places if y < len(lines))
         text = "\n".join(map(printable, rows)).strip("\n")
@@ -224,7 +221,7 @@ class LineView(ScrollView, can_focus=True):
     def click_at(self, x: int, y: int) -> bool:  # noqa: ARG002 - rows that have columns need it
         """Puts the cursor on a visible cell; False if nothing is there to choose."""
         y += self.scroll_offset.y
-        if not self.has_cursor or y >= self._count:
+        if not self.has_cursor or y >= len(self._lines):
             return False
         self.move_to(y)
         return True
@@ -234,7 +231,7 @@ class LineView(ScrollView, can_focus=True):
         if not self._lines:
             self.cursor = max(0, y)  # not drawn yet: there are no lines to count
             return
-        y = max(0, min(y, self._count - 1))
+        y = max(0, min(y, len(self._lines) - 1))
         if y != self.cursor:
             self._repaint_cursor_line()
             self.cursor = y
@@ -266,7 +263,7 @@ class LineView(ScrollView, can_focus=True):
         self._step(direction * max(1, self.scrollable_content_region.height - 1))
 
     def action_first(self) -> None:
-        self._step(-self._count)
+        self._step(-len(self._lines))
 
     def action_last(self) -> None:
-        self._step(self._count)
+        self._step(len(self._lines))
