@@ -40,7 +40,11 @@ def kernels() -> list[str]:
 
 
 def run(
-    module: str, *arguments: str, ranks: int = 2, variables: dict[str, str] | None = None
+    module: str,
+    *arguments: str,
+    ranks: int = 2,
+    variables: dict[str, str] | None = None,
+    limit_s: float = LIMIT_S,
 ) -> list[str]:
     """Runs `python -m MODULE ARGUMENTS...` as each rank; returns what each printed.
 
@@ -49,7 +53,7 @@ def run(
 
     Raises:
         subprocess.CalledProcessError: a rank failed.
-        subprocess.TimeoutExpired: a rank took longer than `LIMIT_S`.
+        subprocess.TimeoutExpired: a rank took longer than `limit_s`.
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o700)
@@ -67,7 +71,7 @@ def run(
             for rank in range(ranks)
         ]
         try:
-            printed = [one.communicate(timeout=LIMIT_S)[0] for one in running]
+            printed = [one.communicate(timeout=limit_s)[0] for one in running]
         finally:
             for one in running:
                 one.kill()

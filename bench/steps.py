@@ -26,7 +26,7 @@ from bench.paired import Interval, differences, median_interval
 KINDS: Final = ("ddp", "fsdp", "tensor_parallel")
 MAX_PAIRS: Final = 200
 MEASURE_S: Final = 25.0
-MOST_S: Final = 100.0
+MOST_S: Final = float(os.environ.get("STEPS_S", "100"))
 """Steps in turn go on for so long, unless their interval is narrow before."""
 NARROW_PERCENT: Final = 1.2
 """Half of it on each side leaves out a cost of 1 % where there is none."""
@@ -64,7 +64,8 @@ def main() -> None:
     titles = f"{'without':>11}{'us':>26}{'%':>28}{'us an op':>10}{'pairs':>7}"
     print(f"{'step':<16}{'kernels':<8}{'ops':>4} {'clock':<5}{titles}  results")
     for kind, kernel in itertools.product(KINDS, kernels):
-        found = gloo_job.run("bench.steps", kind, variables=gloo_job.KERNELS[kernel])
+        found = gloo_job.run("bench.steps", kind, variables=gloo_job.KERNELS[kernel],
+                             limit_s=gloo_job.LIMIT_S + MOST_S)  # fmt: skip
         ranks = [Measured(**json.loads(out)) for out in found]
         equal = "bit-equal" if all(one.equal for one in ranks) else "DIFFERENT"
         ops = ranks[0].ops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from diagnosis.scenes import SECOND, Scene, frame, only
 from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel, over_a_slow_link
 from frtop_probe import wire
+from frtop_tui.diagnosis.cases.slow.looks import ENOUGH
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.statistics import JobStatistics
@@ -170,16 +172,21 @@ def test_old_statistics_say_nothing_of_now() -> None:
     assert not scene.judge().frame.verdicts
 
 
-def test_a_few_ranks_are_looked_at_and_not_again_and_again() -> None:
+def test_a_few_ranks_are_looked_at_until_there_are_enough_looks() -> None:
     scene = SlowScene(data_parallel(16).run(150, late={2: 40.0}))
-    asked: list[int] = []
-    for _ in range(20):
-        judgement = scene.judge()
-        asked += [one.key - 1 for one in judgement.look_requests]
-        scene.pass_time(0.5)
-        scene.step()
-    assert set(asked) == {0, 1, 2}
-    assert len(asked) < 20
+    known = scene.statistics
+    asked: list[Counter[int]] = []
+    for _ in range(2):
+        asked.append(Counter())
+        for _ in range(80):
+            judgement = scene.judge()
+            asked[-1].update(one.key - 1 for one in judgement.look_requests)
+            scene.pass_time(0.5)
+            scene.statistics = replace(known, until_ns=scene.now_ns - SECOND)
+            scene.step()
+    assert asked[0].keys() == {0, 1, 2}
+    assert max(asked[0].values()) <= ENOUGH + 1
+    assert max(asked[1].values()) <= 2
 
 
 # Causes
@@ -262,6 +269,35 @@ def test_a_neighbour() -> None:
     scene = SlowScene(slow_job())
     gpus(scene, {}, dict.fromkeys(range(4), 2))
     assert only(scene.judge().frame).why.cause != "neighbour"
+
+
+def looked_at(scene: SlowScene, sleeps: dict[int, int], seconds: int = 40) -> Frame:
+    """Looks as often as asked for; a rank in `sleeps` sleeps in one of so many seconds."""
+    for second in range(seconds):
+        for rank in scene.actors:
+            if rank in sleeps and second % sleeps[rank] == 1:
+                scene.sleeps(rank, "train.py:44")
+            elif second % 2:
+                scene.sleeps(rank, "train.py:48")  # as all ranks do
+            else:
+                scene.at(rank, frame("train.py:41", "forward", "x = x @ w"), active=True)
+        scene.step()
+        found = scene.judge().frame
+        scene.pass_time(1.0)
+    return found
+
+
+def test_a_rank_that_sleeps_in_each_step_is_found_by_many_looks() -> None:
+    verdict = only(looked_at(SlowScene(slow_job()), {2: 4}))
+    assert (verdict.why.cause, verdict.why.layer) == ("sleeping", "software")
+    assert "it sleeps at train.py:44" in verdict.why.text
+    assert "; the others in 0 of " in verdict.why.text
+    assert verdict.next.startswith("look at train.py:44")
+
+
+def test_a_sleep_that_all_share_or_that_is_too_rare_is_no_cause() -> None:
+    for sleeps in (dict.fromkeys(range(4), 4), {2: 20}):
+        assert only(looked_at(SlowScene(slow_job()), sleeps)).why.cause == "unknown"
 
 
 def test_unknown_says_what_was_not_seen() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.model import Frame, Slowness, Trace, Verdict, Why
+from frtop_tui.diagnosis.model import Frame, NodeTrace, Slowness, Trace, Verdict, Why
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.widgets.spans import text_of
@@ -77,6 +77,20 @@ async def test_of_a_slow_job_it_is_said_first_that_these_waits_are_of_the_moment
         await app.resize(60, 20)
         await app.give(slow(frame, tuple(range(0, 64, 2))))
         await app.sees("slow · confirmed: ranks 0,2,", " after step.")
+
+
+async def test_a_cause_that_its_line_cuts_is_told_whole_above_the_tree() -> None:
+    hung = scenes.hung()
+    (verdict,) = hung.verdicts
+    cause = "in the data loader: the queue of its worker process is empty, and the worker is gone"
+    verdict = replace(verdict, why=Why.of("data", cause))
+    graph = (NodeTrace("all_reduce", "0-36,38-63", overdue=True, free="37"),)
+    frame = replace(hung, verdicts=(verdict,), trace=Trace(graph=graph))
+    async with driven(frame, size=(80, 24)) as app:
+        await app.press("w")
+        await app.sees("rank 37  data: in the data loader:", "worker is gone")
+        await app.resize(160, 40)
+        await app.wait_for(lambda: app.text().count("in the data loader") == 1)
 
 
 async def test_enter_leads_to_the_ranks_of_a_line() -> None:

@@ -81,10 +81,9 @@ def test_steps_are_bars_from_the_fastest_to_twice_as_long() -> None:
     steps = tuple(StepSplit(n, n, ms * 1_000_000) for n, ms in enumerate(took))
     found = JobStatistics(0, 1, 0, steps={0: steps, 1: ()})
     frame = replace(scenes.healthy(), statistics=found)
-    assert spans.text_of(steps_line(frame, 80)) == "steps ▁▁▁▁▂▂▄█ last 230 ms"
-    assert (
-        spans.text_of(steps_line(frame, 22)) == "steps ▁▁▂█ last 230 ms"
-    )  # the slowest of each two
-    assert steps_line(frame, 20) == ()
+    assert spans.text_of(steps_line(frame, 80)) == "steps of rank 0 ▁▁▁▁▂▂▄█ last 230 ms"
+    slowest_of_two = "steps of rank 0 ▁▁▂█ last 230 ms"
+    assert spans.text_of(steps_line(frame, 32)) == slowest_of_two
+    assert steps_line(frame, 30) == ()
     few = replace(frame, statistics=replace(found, steps={0: steps[:3]}))
     assert steps_line(few, 80) == ()

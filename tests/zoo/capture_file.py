@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
 from frtop_tui.connect.source import Source
+from frtop_tui.diagnosis.cases.slow.looks import CAUSES
 from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.loader import open_paths
@@ -27,8 +29,11 @@ def mistakes_of_capture(source: Source, case: Case, path: Path) -> str:
     source.capture(path)
     wait_for(lambda: _is_written(source), "the capture is written", WRITTEN_S)
     kept = open_paths([path])
-    for what, frame in (("kept", kept), ("by its histories", _judged_anew(kept))):
-        wrong = _wrong(case, frame)
+    for what, frame, expected in (
+        ("kept", kept, case),
+        ("by its histories", _judged_anew(kept), _by_histories(case)),
+    ):
+        wrong = _wrong(expected, frame)
         if wrong:
             return f"its capture, {what}: {wrong}"
     return ""
@@ -45,6 +50,14 @@ def _judged_anew(frame: Frame) -> Frame:
     if frame.health != "slow":
         return frame
     return with_histories(replace(frame, verdicts=(), health="healthy"))
+
+
+def _by_histories(case: Case) -> Case:
+    """What histories show: a file has one look or two, and many found this cause."""
+    if not {cause for truth in case.truths for cause in truth.causes} & {*CAUSES.values()}:
+        return case
+    truths = tuple(replace(one, causes=("unknown",), says=()) for one in case.truths)
+    return dataclasses.replace(case, truths=truths)
 
 
 def _wrong(case: Case, frame: Frame) -> str:

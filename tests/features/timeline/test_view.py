@@ -8,8 +8,9 @@ import re
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.features.timeline.histories import Histories
+from frtop_tui.features.timeline.histories import Histories, histories_in
 from frtop_tui.features.timeline.letters import WAITS
+from frtop_tui.features.timeline.op_columns import columns_of_ops
 from frtop_tui.features.timeline.pane import LanePane
 from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.rank import RankScreen
@@ -144,6 +145,33 @@ async def test_nothing_is_drawn_of_a_process_after_its_end() -> None:
     pending, op, *_ = map(text_of, queue_lines(dead, frame.now_ns, 100))
     assert "1, when its process ended" in pending
     assert "3m12s" in op
+
+
+async def test_the_end_of_an_op_is_not_made_up_where_a_rank_died_between_two_reads() -> None:
+    view = lane_scenes.lane_view(4)
+    *before, last = lane_scenes.ops_of_rank(4)
+    read = columns_of_ops(
+        [*before, replace(last, done_ns=0)],
+        known_until=last.issued_ns + lane_scenes.MS,
+        open_ops=[last.sequence],
+    )
+    later = replace(view.group_progress[scenes.WORLD], number=last.number + 2)
+    died = replace(
+        view,
+        identity=replace(view.identity, prepared=False),
+        state="dead",
+        exit_info=wire.ExitInfo(last.issued_ns + 90 * lane_scenes.MS, signal=9),
+        group_progress={**view.group_progress, scenes.WORLD: later},
+        snapshot=None,
+    )
+    async with driven(lane_scenes.trains(died), size=(120, 30)) as app:
+        others = histories_in(lane_scenes.trains()).ops
+        app.source.given["timeline"] = Histories({**others, 4: read})
+        await app.press("2", "T", *"jjjj", *"nnnnnnnn")
+        await app.sees("all_reduce #8811", "its end is not known")
+        assert re.search("A·+†$", lane_of(app, 4).strip())
+        await app.press("l")
+        await app.sees("not read before its process ended")
 
 
 async def test_marks_are_drawn_and_jumped_to() -> None:

@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 Layer = Literal["software", "data", "device", "network", "unknown"]
-SlowWord = Literal["data", "compute", "network", "throttled", "starved", "neighbour", "unknown"]
+SlowWord = Literal[
+    "data", "compute", "network", "throttled", "starved", "neighbour", "sleeping", "lock",
+    "file_io", "socket", "subprocess", "pipe", "unknown",
+]  # fmt: skip
 """Causes of slowness."""
 Cause = (
     Literal[
-        "stopped", "gil", "dataloader", "file_io", "lock", "sleeping", "socket", "pipe", "input",
-        "subprocess", "store", "rendezvous", "compiling", "computing", "device", "idle",
-        "other_group", "rpc", "out_of_loop", "never_joined", "exited", "exception", "exit_status",
-        "signal", "oom", "interrupted", "mismatch", "deadlock", "transport", "cut_off",
-        "unobserved", "unreachable",
+        "stopped", "gil", "dataloader", "input", "store", "rendezvous", "compiling", "computing",
+        "device", "idle", "other_group", "rpc", "out_of_loop", "never_joined", "exited",
+        "exception", "exit_status", "signal", "oom", "interrupted", "mismatch", "deadlock",
+        "transport", "cut_off", "unobserved", "unreachable",
     ]
     | SlowWord
 )  # fmt: skip

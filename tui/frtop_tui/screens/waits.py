@@ -33,11 +33,11 @@ class WaitsScreen(FrameScreen):
         yield WaitTreePane()
 
     def draw(self, frame: Frame) -> None:
-        self.query_one(WaitsNote).show(frame)
         pane = self.query_one(WaitTreePane)
         looking = self.why_no_answer or "finding out who waits for whom"
         pane.empty = looking if frame.ranks else "no ranks yet"
         pane.show(frame)
+        self.query_one(WaitsNote).show(frame, pane.rows)
 
     def on_line_view_chosen(self) -> None:
         if self._ranks:

@@ -103,11 +103,12 @@ def steps_line(frame: Frame, room: int) -> Line:
     than the others can be seen.
     """
     known = frame.statistics.steps if frame.statistics is not None else {}
-    took = [step.took_ns for step in known[min(known)]] if known else []
+    rank = min(known, default=0)
+    took = [step.took_ns for step in known.get(rank, ())]
     if len(took) < _FEWEST_STEPS:
         return ()
     fast = sorted(took)[len(took) // 5]
-    title, last = "steps ", f" last {timing(took[-1])}"
+    title, last = f"steps of rank {rank} ", f" last {timing(took[-1])}"
     width = min(_MOST_BARS, len(took), room - len(title) - len(last))
     if width < _FEWEST_STEPS:
         return ()

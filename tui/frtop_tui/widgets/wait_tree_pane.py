@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar, Final
@@ -20,7 +20,17 @@ from frtop_tui.text.verdict import verdict_text
 from frtop_tui.text.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes
 from frtop_tui.text.wait_tree import Key, TreeRow, tree_rows
 from frtop_tui.widgets.lines import LazyLines, LineView
-from frtop_tui.widgets.spans import Line, clip, join, plain, reflow, shorten_ranks, width_of, wrap
+from frtop_tui.widgets.spans import (
+    Line,
+    clip,
+    join,
+    plain,
+    reflow,
+    shorten_ranks,
+    text_of,
+    width_of,
+    wrap,
+)
 
 NOBODY: Final = "nobody waits for anybody"
 MOST: Final = 24
@@ -171,11 +181,14 @@ def cause_of(box: Box, reasons: Mapping[int, Why]) -> str:
     return layer + why.text
 
 
-def note_of(frame: Frame, width: int) -> list[Line]:
-    """For a slow job: the waits at one moment say little about stragglers."""
+MOST_CUT: Final = 2
+
+
+def note_of(frame: Frame, rows: Iterable[TreeRow], width: int) -> list[Line]:
+    """What one needs above the tree: causes that its lines cut, and what it is worth."""
     found = [one for one in frame.verdicts if one.kind == "slow"]
     if not found:
-        return []
+        return _cut_causes(rows, blame_reasons(frame), width)
     ranks = sorted({rank for one in found for rank in chain(one.culprits, *one.parties)})
     who = rank_words(fold(ranks), 30)
     text = (
@@ -185,20 +198,36 @@ def note_of(frame: Frame, width: int) -> list[Line]:
     return wrap(f"slow · {found[0].confidence}: {who}. {text}", width, "warn")
 
 
+def _cut_causes(rows: Iterable[TreeRow], reasons: Mapping[int, Why], width: int) -> list[Line]:
+    """The first causes that do not fit in their lines."""
+    found: list[Line] = []
+    for row in rows:
+        if row.kind != "box" or row.box is None or row.box.kind in ("waits", "differs"):
+            continue
+        cause = cause_of(row.box, reasons)
+        if cause and not text_of(row_line(row, reasons, width)).endswith(cause):
+            found += wrap(cause, width, "", (f"{rank_words(row.box.ranks, 30)}  ", "alarm"))
+            if len(found) >= MOST_CUT:
+                break
+    return found
+
+
 class WaitsNote(LineView, can_focus=False):
     """A note above the tree; hidden if there is nothing to say."""
 
     def __init__(self) -> None:
         super().__init__(id="waits-note")
         self.frame: Frame | None = None
+        self.rows: Sequence[TreeRow] = ()
 
-    def show(self, frame: Frame) -> None:
-        self.frame = frame
-        self.display = bool(note_of(frame, 80))
+    def show(self, frame: Frame, rows: Sequence[TreeRow]) -> None:
+        """`rows` are those of the tree below."""
+        self.frame, self.rows = frame, rows
+        self.display = bool(note_of(frame, rows, self.app.size.width - 2))
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
-        return note_of(self.frame, width) if self.frame is not None else ()
+        return note_of(self.frame, self.rows, width) if self.frame is not None else ()
 
 
 class WaitTreePane(LineView):

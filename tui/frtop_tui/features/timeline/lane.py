@@ -134,6 +134,8 @@ def lane_of(
         else why_none or _why_none(frame, view, ops)
     )
     dumped = not view.evidence.has_process
+    if ops is not None and view.exit_info is not None and not view.identity.prepared:
+        ops = _as_last_read(view, ops)
     return Lane(
         rank,
         view.host,
@@ -146,6 +148,23 @@ def lane_of(
         dumped or not view.identity.prepared,
         stalled_ns,
         view.exit_info.at_ns if view.exit_info is not None else None,
+    )
+
+
+def _as_last_read(view: Rank, ops: OpColumns) -> OpColumns:
+    """The ops of a rank that ended, read from outside: nobody saw how long the last of them took.
+
+    Its counters, which are read more often, show that it issued more.
+    """
+    pending = {op.sequence for op in view.pending}
+    fronts = _fronts(view)
+    return ops.without_end(
+        position
+        for position in range(len(ops) - 1, -1, -1)
+        if ops.pending(position)
+        and ops.sequence[position] not in pending
+        and ops.is_numbered(position)
+        and ops.number[position] < fronts.get(ops.group[position], 0)
     )
 
 

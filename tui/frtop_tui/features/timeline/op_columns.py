@@ -214,6 +214,16 @@ class OpColumns:
         issued = [self.issued[position] for position in positions]
         return Intervals(issued, [self.end[position] for position in positions])
 
+    def without_end(self, positions: Iterable[int]) -> OpColumns:
+        """The same ops; it is not known when those at `positions` ended."""
+        positions = tuple(positions)
+        if not positions:
+            return self
+        end, flags = list(self.end), list(self.flags)
+        for position in positions:
+            end[position], flags[position] = self.issued[position], flags[position] | UNTRACKED
+        return replace(self, end=end, flags=flags, reach=list(accumulate(end, max)))
+
     def known_to(self, until_ns: int) -> OpColumns:
         """The same ops, known until a later time: nothing was issued since."""
         return replace(self, known_until=max(self.known_until, until_ns))

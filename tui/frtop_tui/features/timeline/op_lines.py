@@ -55,8 +55,10 @@ def gap_text(lane: Lane, at_ns: int) -> str:
     at = at_ns - lane.clock_ns
     if at < lane.ops.known_from:
         return "not recorded any more: its ring holds newer ops only"
+    if lane.ended_ns is not None and at >= lane.ended_ns:
+        return "its process had ended"
     if at >= lane.ops.known_until:
-        return "not known yet"
+        return "not known yet" if lane.ended_ns is None else "not read before its process ended"
     before = lane.last_by(at_ns)
     if before < 0:
         return "no op is pending"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from frtop_tui.diagnosis.cases.slow.late_ranks import (
     late_ranks,
     to_blame,
 )
+from frtop_tui.diagnosis.cases.slow.looks import Looks
 from frtop_tui.diagnosis.cases.slow.parts import step_ns
 from frtop_tui.diagnosis.cases.slow.roles import Place, on_devices, op_rates, peers_of, places
 from frtop_tui.diagnosis.cases.slow.slow_links import SlowLink, slow_links
@@ -34,9 +36,11 @@ from frtop_tui.job.statistics import JobStatistics
 
 MOST_SLOW: Final = 4
 """Verdicts on slow ranks, the costliest first; the next step is about that one."""
-MOST_PEERS_LOOKED_AT: Final = 2
+MOST_LOOKED_AT: Final = 2
 LOOK_AGAIN_NS: Final = 30_000_000_000
 """Looks this far apart show how much processor time a rank gets on average."""
+LOOK_OFTEN_NS: Final = 1_000_000_000
+"""How far apart looks are as long as nothing shows the cause, until there are enough."""
 
 
 class SlowDetail(Detail, frozen=True):
@@ -65,12 +69,16 @@ class LinkDetail(SlowDetail, frozen=True):
 
 @dataclass(slots=True)
 class SlowState:
-    """What the last statistics showed: they arrive every few seconds, frames more often."""
+    """What the last statistics showed: they arrive every few seconds, frames more often.
+
+    `looks` are those at late ranks, and at a few others to compare with.
+    """
 
     statistics: JobStatistics | None = None
     late: list[LateRanks] = field(default_factory=list)
     links: list[SlowLink] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
+    looks: Looks = field(default_factory=Looks)
     judged_ns: int = 0
     next_ns: int = 0  # statistics before this time are not searched
 
@@ -89,6 +97,7 @@ def slow(frame: ObservedFrame, state: SlowState) -> tuple[Finding, ...]:
         state.late, state.links = search(statistics, frame)
         arrivals = sum(len(group.members) * len(group.arrivals) for group in statistics.groups)
         state.next_ns = frame.now_ns + arrivals * 1_000_000_000 // ARRIVALS_PER_S
+    state.looks.take(frame.ranks, _compared_by_looks(state.late))
     if fresh or frame.now_ns - state.judged_ns > CONFIRM_NS:  # a look may show the cause
         state.judged_ns = frame.now_ns
         state.findings = tuple(_findings(frame, statistics, state))
@@ -96,23 +105,28 @@ def slow(frame: ObservedFrame, state: SlowState) -> tuple[Finding, ...]:
 
 
 def to_look_at(state: SlowState, ranks: Mapping[int, Rank], now_ns: int) -> list[int]:
-    """Late ranks, and a few others to compare with, unless both looks at them are recent."""
+    """Late ranks, and a few others to compare with, unless the last look at them is recent."""
+    unknown = any(one.cause == "unknown" for one in state.findings)
     found = []
-    for late in state.late[:MOST_SLOW]:
-        others = [rank for rank in late.members if rank not in late.ranks]
-        for rank in (*late.ranks[:MOST_PEERS_LOOKED_AT], *others[:MOST_PEERS_LOOKED_AT]):
-            view = ranks.get(rank)
-            if view is not None and not _is_looked_at(view, now_ns):
-                found.append(rank)
+    for rank in _compared_by_looks(state.late):
+        view = ranks.get(rank)
+        often = unknown and state.looks.wants(rank)
+        if view is not None and _is_due(view, now_ns, LOOK_OFTEN_NS if often else LOOK_AGAIN_NS):
+            found.append(rank)
     return found
 
 
-def _is_looked_at(view: Rank, now_ns: int) -> bool:
+def _compared_by_looks(late: Iterable[LateRanks]) -> list[int]:
+    found: dict[int, None] = {}
+    for one in islice(late, MOST_SLOW):
+        others = [rank for rank in one.members if rank not in one.ranks]
+        found |= dict.fromkeys((*one.ranks[:MOST_LOOKED_AT], *others[:MOST_LOOKED_AT]))
+    return [*found]
+
+
+def _is_due(view: Rank, now_ns: int, again_ns: int) -> bool:
     new, old = view.snapshot, view.prior_snapshot
-    return (
-        new is not None and old is not None
-        and now_ns - view.clock_ns - new.at_ns < LOOK_AGAIN_NS
-    )  # fmt: skip
+    return new is None or old is None or now_ns - view.clock_ns - new.at_ns >= again_ns
 
 
 def search(statistics: JobStatistics, frame: BaseFrame) -> tuple[list[LateRanks], list[SlowLink]]:
@@ -179,7 +193,7 @@ def _findings(
     named: set[int] = set()
     for late in state.late[:MOST_SLOW]:
         waiting = connected(statistics, late.members) - set(late.ranks)
-        why = cause_of(statistics, late, frame)
+        why = cause_of(statistics, late, frame, state.looks)
         if why.awaits_remote_call:
             continue
         slowness = Slowness(

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.cases.slow.host_evidence import HostEvidence, host_evidence
 from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks
+from frtop_tui.diagnosis.cases.slow.looks import Looks, WaitSeen
 from frtop_tui.diagnosis.cases.slow.parts import device_ns, excess_ns, step_ns
 from frtop_tui.diagnosis.causes import SlowWord
 from frtop_tui.diagnosis.evidence.absence_cause import LOADS_ITSELF
@@ -102,6 +103,7 @@ class SlowCause(Struct, frozen=True):
     mhz_others: int = 0
     throttle: int = 0  # NVML's reasons, as bits
     strangers: int = 0  # processes on the GPU that are not the job's
+    wait: WaitSeen | None = None  # where several looks found it
     location: StackLocation | None = None  # where its working thread was in the last look
     seconds: float = 0.0  # between the two looks
     step_ns: int | None = None  # how long a step takes; None if steps are not recorded
@@ -115,7 +117,9 @@ class SlowCause(Struct, frozen=True):
         return self.cause == "unknown" and at is not None and at.kind == "rpc"
 
 
-def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> SlowCause:
+def cause_of(
+    statistics: JobStatistics, found: LateRanks, frame: BaseFrame, looks: Looks
+) -> SlowCause:
     """What takes the time of late ranks: the deepest cause that explains most of it."""
     ranks, now_ns = frame.ranks, frame.now_ns
     views = [ranks[rank] for rank in found.ranks if rank in ranks]
@@ -127,6 +131,8 @@ def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> S
     seen = SlowCause(location=location, step_ns=took, context=gauges.context)
     seen = replace(seen, **looked(views, others))
     wanted = EXPLAINED_SHARE * max(found.share, found.most_share)
+    on_time = (rank for rank in found.members if rank not in found.ranks)
+    seen = replace(seen, wait=looks.wait_of(found.ranks, on_time, wanted))
     if took:
         of_steps = {
             name: excess_ns(statistics, found.ranks, found.members, found.since_ns, of)
@@ -197,13 +203,21 @@ def _by_processor_time(late: _Lateness) -> SlowCause | None:
     return replace(late.seen, cause="compute", device_ns=None)
 
 
+def _by_looks(late: _Lateness) -> SlowCause | None:
+    """It waits for something other than ranks."""
+    wait = late.seen.wait
+    return replace(late.seen, cause=wait.cause) if wait is not None else None
+
+
 def _by_network(late: _Lateness) -> SlowCause | None:
     """Its host's links are in trouble, and nothing else shows."""
     fact = late.gauges.of_cause("network")
     return replace(late.seen, cause="network", fact=fact) if fact is not None else None
 
 
-_RULES: Final = (_starved, _by_gpu, _by_steps, _by_disk, _by_processor_time, _by_network)
+_RULES: Final = (
+    _starved, _by_gpu, _by_steps, _by_disk, _by_processor_time, _by_looks, _by_network,
+)  # fmt: skip
 """The deepest cause first, the least certain last."""
 
 

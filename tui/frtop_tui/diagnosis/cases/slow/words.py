@@ -8,8 +8,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.cases.slow.detect import LateDetail, LinkDetail
+from frtop_tui.diagnosis.cases.slow.looks import CAUSES as WAITS
 from frtop_tui.diagnosis.cases.slow.why_slow import SlowCause
-from frtop_tui.diagnosis.causes import CAUSES, SlowWord
+from frtop_tui.diagnosis.causes import CAUSES, LOCATIONS, SlowWord
 from frtop_tui.diagnosis.evidence.host_facts import FactKind, HostFact
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Slowness, Why
@@ -261,6 +262,17 @@ def _gpu(why: SlowCause) -> str:
     return str(why.gpu.index if why.gpu is not None else 0)
 
 
+def _waits(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    wait = why.wait
+    if wait is None:
+        return _unknown(why, view)
+    text = (
+        f"it {LOCATIONS[wait.kind].text.rstrip(':,')} at {wait.line}, in {wait.there} of"
+        f" {counted(wait.looks, 'look')}; the others in {wait.others_there} of {wait.others_looks}"
+    )
+    return text, f"look at {wait.line}"
+
+
 def _network(why: SlowCause, view: Rank | None) -> tuple[str, str]:
     if why.fact is None:
         return _unknown(why, view)
@@ -306,5 +318,6 @@ _REASONS: Final[Mapping[SlowWord, Callable[[SlowCause, Rank | None], tuple[str, 
     "throttled": _throttled,
     "neighbour": _neighbour,
     "network": _network,
+    **dict.fromkeys(WAITS.values(), _waits),
     "unknown": _unknown,
 }

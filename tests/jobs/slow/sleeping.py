@@ -1,11 +1,11 @@
-"""Rank 1 sleeps 30 ms in every step, and nothing but its stack shows it."""
+"""Rank 1 sleeps 30 ms in every step, and nothing but many looks at its stack shows it."""
 
 import time
 
 from zoo.rank import join, slow
 from zoo.steps import training
 
-CASE = slow(1, "unknown", says="cause not found", late_ms=30)
+CASE = slow(1, "sleeping", says="it sleeps at sleeping.py", late_ms=30)
 
 job = join()
 for _ in training():
