@@ -10,10 +10,10 @@ import pytest
 from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.diagnosis.evidence.host_facts import (
     CAUSES,
-    FactTable,
     HostFact,
     facts_for,
     facts_of,
+    facts_of_host,
 )
 from frtop_tui.diagnosis.words.fact_words import fact_text
 from frtop_tui.job.host_gauges import HostGauges
@@ -142,9 +142,10 @@ def test_facts_for_a_rank_are_its_own_and_the_hosts() -> None:
 
 
 def test_facts_are_computed_again_for_new_gauges_only() -> None:
-    table, host = FactTable(), HostView("node1", "reporting", gauges=gauges(braked))
-    assert table.of(host) is table.of(host)
-    assert table.of(HostView("node1", "reporting", gauges=gauges())) == ()
+    host = HostView("node1", "reporting", gauges=gauges(braked))
+    assert facts_of_host(host)
+    assert facts_of_host(host) is facts_of_host(host)
+    assert facts_of_host(HostView("node1", "reporting", gauges=gauges())) == ()
 
 
 def test_the_causes_are_words_of_slow() -> None:

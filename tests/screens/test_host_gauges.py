@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from frtop_probe.gauges.readings import SubjectReading
-from frtop_tui.diagnosis.evidence.host_facts import FactTable
 from frtop_tui.job.host_gauges import UNKNOWN
 from frtop_tui.widgets.gauge_cells import sparkline
 from frtop_tui.widgets.host_pane import HostPane, host_lines
@@ -102,7 +101,7 @@ async def test_an_equal_frame_repaints_nothing_and_a_figure_only_its_cell() -> N
 def test_a_silent_host_says_how_old_its_figures_are() -> None:
     frame = measured(1)
     silent = replace(frame.hosts[1], state="silent", reported_ns=NOW - 41 * S)
-    (row,) = host_rows(replace(frame, hosts=(silent,)), FactTable())
+    (row,) = host_rows(replace(frame, hosts=(silent,)))
     text = "\n".join(map(text_of, host_lines(row, 120)))
     assert "as of 41s ago:" in text
 
@@ -113,7 +112,7 @@ def test_what_a_host_does_not_offer_is_said_and_not_zero() -> None:
 
     frame = measured(1)
     known = replace(gauges(bare), notes=("no InfiniBand", "pressure is not offered by this kernel"))
-    (row,) = host_rows(replace(frame, hosts=(replace(frame.hosts[1], gauges=known),)), FactTable())
+    (row,) = host_rows(replace(frame, hosts=(replace(frame.hosts[1], gauges=known),)))
     text = "\n".join(map(text_of, host_lines(row, 120)))
     assert "not      no InfiniBand; pressure is not offered by this kernel" in text
     assert "pressure  some" not in text
@@ -139,7 +138,7 @@ def test_hostile_names_are_only_text() -> None:
 
     frame = measured(1)
     odd = replace(frame.hosts[1], gauges=gauges(hostile))
-    (row,) = host_rows(replace(frame, hosts=(odd,)), FactTable())
+    (row,) = host_rows(replace(frame, hosts=(odd,)))
     text = "".join(map(text_of, host_lines(row, 120)))
     assert "\x1b" not in text
     assert "\x07" not in text

@@ -7,7 +7,6 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.evidence.host_facts import FactTable
 from frtop_tui.job.model import HostView, Problem
 from frtop_tui.screens.hosts import host_filter
 from frtop_tui.screens.ranks import RanksScreen
@@ -136,7 +135,7 @@ def test_a_clock_is_described_in_words() -> None:
 
 def test_ranks_of_unlisted_hosts_are_ignored() -> None:
     frame = replace(scenes.hung(), hosts=scenes.hosts()[:1])
-    (row,) = host_rows(frame, FactTable())
+    (row,) = host_rows(frame)
     assert row.ranks == tuple(range(8))
 
 

@@ -20,6 +20,7 @@ from textual.binding import BindingType
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
+from frtop_tui import foreground
 from frtop_tui.appearance import theme_for
 from frtop_tui.connect.followers import Order
 from frtop_tui.connect.source import Source
@@ -157,6 +158,7 @@ class FrtopApp(
         self._announce_files(newest)
         if isinstance(self.screen, FrameScreen):
             self._draw(newest, self.screen)
+        foreground.end_if_late()
         self._garbage.tick(self.idle_s)
 
     def draw_on(self, screen: FrameScreen) -> None:

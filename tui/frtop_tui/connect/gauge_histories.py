@@ -11,7 +11,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.connect.request_tracker import RequestTracker, in_state_already
-from frtop_tui.diagnosis.evidence.host_facts import FACT_GAUGES, FactTable
+from frtop_tui.diagnosis.evidence.host_facts import FACT_GAUGES, facts_of_host
 from frtop_tui.diagnosis.model import Frame
 
 POINTS: Final = 60
@@ -32,7 +32,6 @@ class GaugeHistories:
 
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
-        self._facts = FactTable()
         self._shown: tuple[str, ...] = ()
         self._asked: dict[tuple[str, bool], int] = {}
         """When each host was asked last, for all of its gauges or for some."""
@@ -54,7 +53,7 @@ class GaugeHistories:
                 self._ask(name, now, AGAIN_NS, in_full=name == self._shown[0])
         left = MOST_TROUBLED
         for name, host in reported.items():
-            if left and name not in self._shown and self._facts.of(host):
+            if left and name not in self._shown and facts_of_host(host):
                 left -= 1
                 self._ask(name, now, TROUBLED_AGAIN_NS, in_full=False)
 

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from frtop_probe import keys
 from frtop_probe.pipe.start_script import start_script
 from frtop_probe.proc import daemon_thread
+from frtop_tui import foreground
 from frtop_tui.connect.agent_connections import AgentConnections
 from frtop_tui.connect.connection_events import Connections, JoinedConnections
 from frtop_tui.connect.endpoints import LOCAL, Endpoint, expand
@@ -257,6 +258,7 @@ class LiveSource(Source):
             self._commands.get()(session)
         session.discover(time.monotonic_ns())
         for event in connections.wait(50):
+            foreground.give_way()
             session.handle(event, time.monotonic_ns())
         self._frame = session.frame() or self._frame
         self._news = session.news()

@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui import foreground
 from frtop_tui.connect.agent_requests import AgentRequests
 from frtop_tui.connect.asking import Asking
 from frtop_tui.connect.capture_collector import FilesWanted
@@ -40,6 +41,7 @@ from frtop_tui.job.naming import JobKey, Wanted
 from frtop_tui.job.state import JobState
 
 FRAME_NS: Final = 250_000_000
+LATER_NS: Final = 750_000_000
 PAUSE: Final = 3
 """After a slow frame, we pause for this many times its duration."""
 RESOLVE_AGAIN_NS: Final = 10_000_000_000
@@ -75,7 +77,7 @@ class Session:
         self._job = job
         self._state = JobState(READ_ONLY if read_only else "")
         self._explain = explain
-        self._engine = Engine(explain=explain)
+        self._engine = Engine(explain=explain, give_way=foreground.give_way)
         self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
         self.files = FilesWanted(self.requests.tracker)
         self._asking = Asking(self.requests.tracker, self._answered)
@@ -308,7 +310,7 @@ class Session:
         now = time.monotonic_ns()
         for host in self._state.hosts_with_doubted_clocks():
             self.requests.clocks.hasten(host, now)
-        if now < self._next_frame:
+        if not self._is_due(now):
             self.requests.update(self._frame, now)
             self.files.update(self._frame, now)
             self.ops.update(self._frame, now)
@@ -319,6 +321,7 @@ class Session:
             if not self.files.wants_frame:
                 return self._with_writings()
         observed = self._state.frame(now, time.time_ns(), self._job)
+        foreground.give_way()
         judgement = self._engine.judge(observed)
         frame = judgement.frame
         if frame.ranks:
@@ -334,6 +337,11 @@ class Session:
         # With very many ranks, receiving updates comes before judging them more often.
         self._next_frame = max(now + FRAME_NS, (1 + PAUSE) * time.monotonic_ns() - PAUSE * now)
         return self._frame
+
+    def _is_due(self, now: int) -> bool:
+        """Whether the next frame may begin: while somebody presses keys, it comes later."""
+        calm = foreground.is_calm() or now >= self._next_frame + LATER_NS
+        return now >= self._next_frame and calm
 
     @property
     def _writings(self) -> tuple[Writing, ...]:

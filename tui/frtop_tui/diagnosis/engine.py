@@ -6,7 +6,7 @@ keeps only saves work: a new engine with the same memory comes to the same judge
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -118,15 +118,25 @@ class _Found(NamedTuple):
 class Engine:
     """Judges the frames of one job in order; it starts over with another job."""
 
-    def __init__(self, memory: Memory | None = None, *, explain: bool = False) -> None:
-        """With `explain`, each judged frame has a trace of its stages."""
+    def __init__(
+        self,
+        memory: Memory | None = None,
+        *,
+        explain: bool = False,
+        give_way: Callable[[], None] = lambda: None,
+    ) -> None:
+        """With `explain`, each judged frame has a trace of its stages.
+
+        `give_way` is called often, and may pause for a moment.
+        """
+        self._give_way = give_way
         self.explained_nodes = MOST_LISTED if explain else 0
         """The most nodes of the wait-for graph in that trace; 0: no trace."""
         self.memory = memory if memory is not None else Memory()
         self._begin()
 
     def _begin(self) -> None:
-        self._index = RankIndex()
+        self._index = RankIndex(self._give_way)
         self._graph = WaitGraph(self._index)
         self._live_ops = LiveOps()
         self._ops_by_stack = OpsByStack()
@@ -140,10 +150,13 @@ class Engine:
         if not frame.ranks:
             return Judgement(unjudged(frame))
         context, hints = self._observe(self._ops_by_stack.added_to(frame))
+        self._give_way()
         found = self._confirm(context, self._detect(context, hints))
+        self._give_way()
         verdicts, notes = self._word(context, found)
         notes = (*notes, *unanswered_notes(hints.unanswered))
         is_compared = not hints.unanswered
+        self._give_way()
         judged = self._annotate(context, found, verdicts, notes, is_compared=is_compared)
         if self.explained_nodes:
             judged = replace(judged, trace=self._trace(context, found))
@@ -165,7 +178,9 @@ class Engine:
         memory = self.memory
         memory.false_alarms.learn(frame.ranks)
         self._index.update(frame.ranks)
+        self._give_way()
         self._graph.update(frame.now_ns, _quiet_hosts(frame))
+        self._give_way()
         self._live_ops.update(self._index.replaced)
         hints = memory.checksum_hints.compare(frame)
         memory.mismatches.keep(hints.found)

@@ -17,6 +17,8 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widget import Widget
 
+from frtop_tui import foreground
+
 ROUNDS: Final = 4
 """Trips from the focused widget to the app: key, action, message to the app, new focus."""
 GONE_S: Final = 0.5
@@ -63,6 +65,7 @@ class OrderedKeys(App[None], inherit_bindings=False):
         self._serial += 1
         self._since = time.monotonic()
         self._busy = self.set_timer(GONE_S, self._late)
+        foreground.begin()
         await super().on_event(event)
         self._send_after(KeyHandled(self._serial, ROUNDS))
 
@@ -91,3 +94,5 @@ class OrderedKeys(App[None], inherit_bindings=False):
             self._busy = None
         if self._typed:
             await self._handle(self._typed.popleft())
+        else:
+            self.screen.call_after_refresh(foreground.end)

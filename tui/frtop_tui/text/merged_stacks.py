@@ -66,14 +66,14 @@ def merge_stacks(
     stacks: Iterable[tuple[int, Sequence[wire.TraceFrame]]],
 ) -> tuple[StackNode, ...]:
     """The roots of the tree of (rank, frames innermost first)."""
-    distinct: dict[tuple[FrameKey, ...], tuple[list[int], Sequence[wire.TraceFrame]]] = {}
+    alike: dict[tuple[FrameKey, ...], tuple[list[int], Sequence[wire.TraceFrame]]] = {}
     for rank, frames in stacks:
-        key = tuple([(frame.function, frame.file, frame.line) for frame in reversed(frames)])
-        found = distinct.get(key)
-        if found is None:
-            distinct[key] = ([rank], frames)
-        else:
-            found[0].append(rank)
+        found = alike.setdefault(_key(frames), ([], frames))
+        found[0].append(rank)
+    distinct: dict[tuple[FrameKey, ...], tuple[list[int], Sequence[wire.TraceFrame]]] = {}
+    for ranks, frames in alike.values():
+        shown = shown_frames(frames)
+        distinct.setdefault(_key(shown)[::-1], ([], shown))[0].extend(ranks)
     nodes: dict[tuple[FrameKey, ...], StackNode] = {}
     roots: list[StackNode] = []
     for key, (ranks, frames) in distinct.items():
@@ -90,6 +90,10 @@ def merge_stacks(
         node.ranks.sort()
         node.children.sort(key=_smallest_first)
     return tuple(sorted(roots, key=_smallest_first))
+
+
+def _key(frames: Sequence[wire.TraceFrame]) -> tuple[FrameKey, ...]:
+    return tuple([(frame.function, frame.file, frame.line) for frame in frames])
 
 
 def _smallest_first(node: StackNode) -> tuple[int, int]:
@@ -140,7 +144,7 @@ def merge_frame(frame: Frame, ranks: Iterable[int]) -> MergedStacks:
         if stack is None or not stack.frames or rank.snapshot is None:
             missing.setdefault(why_no_stack(rank), []).append(number)
             continue
-        stacks.append((number, shown_frames(stack.frames)))
+        stacks.append((number, stack.frames))
         oldest = min(oldest, (rank.stacks_taken_ns or rank.snapshot.at_ns) + rank.clock_ns)
     listed = sorted(missing.items(), key=lambda item: (len(item[1]), item[1]))
     reasons = tuple((why, tuple(numbers)) for why, numbers in listed)

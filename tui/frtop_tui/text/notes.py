@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from frtop_tui.diagnosis.evidence.host_facts import facts_of
+from frtop_tui.diagnosis.evidence.host_facts import facts_of_host
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.words.fact_words import Clock, fact_text
 from frtop_tui.job.job_activity import rank_notes
@@ -75,7 +75,7 @@ def host_facts(frame: Frame) -> list[str]:
     lines: list[str] = []
     left: list[str] = []
     for host in frame.hosts:
-        if host.state != "reporting" or not (facts := facts_of(host.gauges)):
+        if host.state != "reporting" or not (facts := facts_of_host(host)):
             continue
         if len(lines) >= _MOST_FACTS:
             left.append(host.name)

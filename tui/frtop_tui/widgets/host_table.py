@@ -11,7 +11,7 @@ from msgspec import field as struct_field
 from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.evidence.host_facts import FactTable, HostFact
+from frtop_tui.diagnosis.evidence.host_facts import HostFact, facts_of_host
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.words.fact_words import Clock, fact_text
 from frtop_tui.job.model import HostState, HostView
@@ -55,7 +55,7 @@ class HostRow(Struct, frozen=True):
         return [fact_text(fact, self.clock, self.rank_keys) for fact in self.facts]
 
 
-def host_rows(frame: Frame, facts: FactTable) -> list[HostRow]:
+def host_rows(frame: Frame) -> list[HostRow]:
     """All hosts, those with problems first, then those with facts, then by name."""
     ranks: dict[str, list[int]] = {}
     for number, rank in frame.ranks.items():
@@ -66,9 +66,9 @@ def host_rows(frame: Frame, facts: FactTable) -> list[HostRow]:
             tuple(ranks.get(host.name, ())),
             max(0.0, (frame.now_ns - host.reported_ns) / 1e9) if host.reported_ns else None,
             frame.recorded is not None,
-            facts.of(host),
+            facts_of_host(host),
             clock_of(frame, host),
-            rank_keys(frame, host) if facts.of(host) else {},
+            rank_keys(frame, host) if facts_of_host(host) else {},
         )
         for host in frame.hosts
     ]
@@ -191,7 +191,6 @@ class HostTable(LineTable[HostRow]):
         self.entitle("hosts")
         self.by_gauges: bool | None = None
         """Whether to show gauges; None: if there are any."""
-        self._facts = FactTable()
         self._sticks = False
         """Whether the cursor follows its host from line 1, too, instead of the worst host."""
 
@@ -216,7 +215,7 @@ class HostTable(LineTable[HostRow]):
     def show_hosts(self, frame: Frame, first: str = "") -> None:
         """Shows all hosts of a frame; the cursor starts on host `first`."""
         begins = not self.rows
-        self.show(host_rows(frame, self._facts), lambda row: row.host.name, sticks=self._sticks)
+        self.show(host_rows(frame), lambda row: row.host.name, sticks=self._sticks)
         self._choose_columns()
         self.suffices = {"host": max((len(row.host.name) for row in self.rows), default=0)}
         self.empty = "no hosts"

@@ -34,7 +34,9 @@ from frtop_tui.job.model import Rank, RankState
 class RankIndex:
     """The ranks of the last update."""
 
-    def __init__(self) -> None:
+    def __init__(self, give_way: Callable[[], None] = lambda: None) -> None:
+        """`give_way` is called between ranks: an update of thousands takes long."""
+        self._give_way = give_way
         self.ranks: Mapping[int, Rank] = {}  # as the frame has them
         self.corrected: Mapping[int, Rank] = {}  # without pending ops that are over
         self.waits: dict[int, Wait] = {}  # which op each blocked rank is blocked in
@@ -69,6 +71,7 @@ class RankIndex:
         for rank in before.keys() - ranks.keys() if self.renumbered else ():
             waits[rank] = self._put(before[rank], None)
         for rank in self.seen:
+            self._give_way()
             old, new = before.get(rank), ranks[rank]
             if old is None or not _only_counters_differ(old, new):
                 waits[rank] = self._put(old, new)

@@ -357,17 +357,17 @@ def facts_for(host: HostView, keys: Iterable[int]) -> tuple[HostFact, ...]:
     return tuple(fact for fact in facts_of(host.gauges) if not fact.keys or wanted & set(fact.keys))
 
 
-class FactTable:
-    """Facts of many hosts, computed again only for new gauges."""
+MOST_KNOWN: Final = 16_384
+_known: Final[dict[str, tuple[HostGauges, tuple[HostFact, ...]]]] = {}
 
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[HostGauges, tuple[HostFact, ...]]] = {}
 
-    def of(self, host: HostView) -> tuple[HostFact, ...]:
-        """The facts of a host."""
-        if host.gauges is None:
-            return ()
-        known = self._known.get(host.name)
-        if known is None or known[0] is not host.gauges:
-            known = self._known[host.name] = host.gauges, facts_of(host.gauges)
-        return known[1]
+def facts_of_host(host: HostView) -> tuple[HostFact, ...]:
+    """The facts of a host; they are computed again only for new gauges."""
+    if host.gauges is None:
+        return ()
+    known = _known.get(host.name)
+    if known is None or known[0] is not host.gauges:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        known = _known[host.name] = host.gauges, facts_of(host.gauges)
+    return known[1]

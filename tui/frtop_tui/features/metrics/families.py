@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
 from frtop_tui.connect.op_follower import FollowedOps
-from frtop_tui.diagnosis.evidence.host_facts import FactKind, FactTable
+from frtop_tui.diagnosis.evidence.host_facts import FactKind, facts_of_host
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.metrics.job_counts import GroupLabels, JobCounts, label
 from frtop_tui.job.host_gauges import HostGauges
@@ -68,7 +68,6 @@ class JobCollector:
         self._counts = JobCounts()
         self._frame: Frame | None = None
         self._version = metadata.version("frtop")
-        self._facts = FactTable()
 
     def update(self, frame: Frame, followed: list[FollowedOps], unfit: int) -> None:
         """Takes the newest frame, the followed ops, and how many of them did not fit."""
@@ -215,7 +214,7 @@ class JobCollector:
         hosts = [one for one in frame.hosts if one.gauges is not None and one.state == "reporting"]
         found: Counter[Any] = Counter()
         for host in hosts:
-            found.update({fact.kind for fact in self._facts.of(host)})
+            found.update({fact.kind for fact in facts_of_host(host)})
         yield _states("host_facts", "Hosts with an unusual fact, by its kind.", "kind",
                       get_args(FactKind), found)  # fmt: skip
         if len(hosts) <= FEW_HOSTS:

@@ -161,11 +161,25 @@ class Compared(NamedTuple):
     late: tuple[int, ...] = ()
 
 
+_compared: tuple[JobStatistics | None, int, Compared] = (None, 0, Compared())
+
+
 def compared(frame: BaseFrame) -> Compared:
-    """Judges each rank by the group that shows most about it, all ranks by the worst of these."""
-    statistics = frame.statistics
+    """Judges each rank by the group that shows most about it, all ranks by the worst of these.
+
+    The answer is kept until there are new statistics: screens ask for it in each frame.
+    """
+    global _compared  # noqa: PLW0603 - a cache of one
+    statistics, ranks = frame.statistics, len(frame.ranks)
     if statistics is None:
         return Compared()
+    known = _compared
+    if known[0] is not statistics or known[1] != ranks:
+        known = _compared = statistics, ranks, _compare(statistics, frame)
+    return known[2]
+
+
+def _compare(statistics: JobStatistics, frame: BaseFrame) -> Compared:
     best: dict[int, Compared] = {}
     late: set[int] = set()
     for seen in _arrivals(statistics, frame, places(frame.ranks)):
