@@ -25,6 +25,7 @@ from frtop_probe.agent.black_boxes import (
     RecentSnapshots,
     StallDetector,
 )
+from frtop_probe.agent.box_folder import MAX_BOXES, make_room
 from frtop_probe.ring.box_lock import (
     BOX_KIND,
     RecordingLock,
@@ -187,7 +188,9 @@ def test_a_hung_job_killed_as_a_whole_has_its_stacks_in_the_box(
     assert stack.frames[0].function == "read_for_ever"
 
 
-def test_a_job_that_is_not_recorded_or_ends_well_leaves_no_box(host: Host, record: Path) -> None:
+def test_a_job_that_is_not_recorded_leaves_no_box_and_one_that_ends_well_a_record(
+    host: Host, record: Path
+) -> None:
     del host.environment["FRTOP_RECORD"]
     (unrecorded,), _ = start_pending(host, 1)
     assert is_unlocked(host)
@@ -208,7 +211,30 @@ def test_a_job_that_is_not_recorded_or_ends_well_leaves_no_box(host: Host, recor
     for rank, order in zip(started, ("stop", "exit 0"), strict=True):
         rank.send_command(order)
     wait_for(lambda: is_unlocked(host), "no box is pending")
-    assert not list(record.iterdir())
+    (path,) = record.iterdir()
+    box = read_box(record)
+    assert path.name.endswith("-ended.box")
+    assert box is not None
+    assert box.complete
+    assert all(rank.exit_info for rank in box.after.ranks)
+    assert len(box.histories) == 2
+
+
+def test_records_of_runs_that_ended_well_make_room_for_newer_ones(tmp_path: Path) -> None:
+    pattern, kept = "*-node1-??????-ended.box", tmp_path / "job-9-a0-node1-abcdef-ended.box"
+    for number in range(MAX_BOXES + 3):
+        path = tmp_path / f"job-{number}-a0-node1-abcdef-ended.box"
+        path.touch()
+        os.utime(path, (number, number))
+    others = [tmp_path / "job-1-a0-node1-abcdef.box", tmp_path / "job-1-a0-node2-abcdef-ended.box"]
+    for path in others:
+        path.touch()
+        os.utime(path, (1, 1))
+    make_room(tmp_path, pattern, keep=kept)
+    left = {path.name for path in tmp_path.glob(pattern)}
+    assert len(left) == MAX_BOXES
+    assert kept.name in left
+    assert all(path.exists() for path in others)
 
 
 def test_two_jobs_leave_two_boxes(host: Host, record: Path) -> None:

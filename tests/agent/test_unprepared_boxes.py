@@ -191,7 +191,7 @@ async def test_a_folder_that_cannot_be_written_is_said(agent: Agent) -> None:
     await agent.until(lambda: agent.tracker.notes, "a note")
     (note,) = agent.tracker.notes
     assert note.startswith("no black box of train.py: ")
-    assert note.endswith("; name another folder with FRTOP_BOXES")
+    assert note.endswith("or name another with FRTOP_BOXES")
     await agent.until(lambda: not agent.writer.busy, "it is given up")
 
 
@@ -216,11 +216,11 @@ def test_old_boxes_give_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for number, path in enumerate(paths):
         path.write_bytes(bytes(100))
         os.utime(path, (number, number))
-    box_folder.make_room(tmp_path, keep=paths[0])
+    box_folder.make_room(tmp_path, "*.box", keep=paths[0])
     assert [path.name for path in paths if path.exists()] == ["0.box", "3.box", "4.box", "5.box"]
     paths[5].write_bytes(bytes(300))
     os.utime(paths[5], (9, 9))
-    box_folder.make_room(tmp_path, keep=paths[0])
+    box_folder.make_room(tmp_path, "*.box", keep=paths[0])
     assert [path.name for path in paths if path.exists()] == ["0.box", "5.box"]
     assert other.exists()
     assert (tmp_path / "linked.box").is_symlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 
 import pytest
 from msgspec.structs import replace
@@ -214,6 +215,18 @@ def test_hosts_that_have_been_searched_are_not_waited_for(monkeypatch: pytest.Mo
     monkeypatch.setattr(jobs_command, "SEARCH_S", 60.0)
     frame = replace(empty(), hosts=(replace(HOST, none_found=True),))
     assert jobs_command.wait_for_jobs(ScriptedSource([frame]), 60.0, pytest.fail) is frame
+
+
+def test_a_list_of_jobs_that_ended_is_shown_as_soon_as_all_hosts_were_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobs_command, "SETTLED_S", 60.0)
+    monkeypatch.setattr(jobs_command, "ENDED_S", 0.1)
+    over = replace(several(), health="ended", other_jobs=(OVER,), running_jobs=())
+    searched = replace(over, hosts=(replace(HOST, none_found=True),))
+    source, begun = ScriptedSource([searched]), time.monotonic()
+    assert jobs_command.wait_for_jobs(source, 60.0, lambda _: None) is searched
+    assert time.monotonic() - begun < 30
 
 
 def test_without_an_agent_it_is_an_error() -> None:

@@ -1,5 +1,7 @@
 """Writes black boxes: when a rank of a recorded job ends badly, saves the ranks of its host.
 
+Of a recorded job that ends well there is a box as well, the record to compare later runs with.
+
 The launcher, or the end of the container, may kill everything at any moment. So the first box holds
 what is at hand. It is rewritten with the stacks of the living ranks, again at further deaths, and a
 last time when all ranks have ended. If a job stalls, snapshots are taken in advance.
@@ -34,7 +36,7 @@ from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc import daemon_thread
 from frtop_probe.proc.within import within
-from frtop_probe.ring.box_lock import BOX_KIND, BOX_SUFFIX, RecordingLock
+from frtop_probe.ring.box_lock import BOX_KIND, BOX_SUFFIX, RECORD, RecordingLock
 from frtop_probe.ring.header import RingClosed
 
 AFTER_DEATH: Final = 1.0
@@ -42,7 +44,10 @@ AFTER_DEATH: Final = 1.0
 SLOW: Final = 10.0
 """Seconds without an answer from the record folder after which a note is sent."""
 MAX_SNAPSHOTS_AT_ONCE: Final = 64
+OPTION: Final = "`frtop run --record`"
 BOX_NOTE: Final = "black box of "
+ENDED_WELL: Final = "-ended"
+"""At the end of a name: only such boxes make room for others in a folder that the user named."""
 MAX_ROWS: Final = 16 * 8192
 """Most ops of all ranks together; with more than sixteen ranks, or longer rings, each rank keeps
 fewer."""
@@ -181,15 +186,22 @@ class BlackBoxWriter:
                 self._check_failure(job, rank)
         living = job.living
         if job.over:
-            if job.wanted:
-                job.changed.set()
-            else:
-                self._close(job)
+            self._end(job)
         elif living:
             job.drop_old_snapshots(now_ns)
             progress = tuple((rank.key, rank.progress) for rank in living)
             if job.stall.update(progress, now_ns):
                 self._start(self._take_snapshots(job, "stall", DEADLINE))
+
+    def _end(self, job: RecordedJob) -> None:
+        """Has the last box of a job written."""
+        if job.wanted:
+            job.changed.set()
+        elif job.seen_alive and not job.since_ns:
+            job.ended_well = True
+            self._request_box(job)
+        else:
+            self._close(job)
 
     def _check_failure(self, job: RecordedJob, rank: TrackedRank) -> None:
         """Starts a box at the first bad end: a death, or an exception that ends the program."""
@@ -281,8 +293,12 @@ class BlackBoxWriter:
         # An agent that found only dead ranks may follow an agent that has already written their
         # box.
         unless = "" if job.seen_alive else f"{job.file_stem(self._host)}-*"
-        write = _write_of_unprepared if job.since_ns else _write
-        writing = daemon_thread.run(lambda: write(path, box, unless), "frtop black box")
+        others = ""
+        if job.since_ns:
+            others = f"*{BOX_SUFFIX}"
+        elif job.ended_well:
+            others = f"*-{_clean(self._host)}-??????{ENDED_WELL}{BOX_SUFFIX}"
+        writing = daemon_thread.run(lambda: _write(path, box, unless, others), "frtop black box")
         try:
             problem = await within(SLOW, asyncio.shield(writing))
         except TimeoutError:
@@ -335,29 +351,24 @@ class BlackBoxWriter:
         task.add_done_callback(self._tasks.discard)
 
 
-def _write_of_unprepared(path: Path, box: wire.BlackBox, unless: str) -> str:
-    """Writes a box to the user's own folder; removes old boxes to make room."""
-    if not path.is_absolute():
-        return f"{BOXES}={path.parent} is not an absolute path: set it to one"
-    try:
-        make_room(path.parent, keep=path)
-    except OSError as error:
-        return f"{path.parent}: {error.strerror}; name another folder with {BOXES}"
-    return _write(path, box, unless)
+def _write(path: Path, box: wire.BlackBox, unless: str, others: str) -> str:
+    """Writes a box unless another file matches `unless`; returns the problem, or "".
 
-
-def _write(path: Path, box: wire.BlackBox, unless: str) -> str:
-    """Writes a box unless another file matches `unless`; returns the problem, or ""."""
+    The oldest files that match `others` make room for it, if there are too many.
+    """
+    setting = BOXES if box.since_ns else RECORD
     if not path.is_absolute():
-        return f"{path.parent} is not an absolute path: set FRTOP_RECORD to one"
+        return f"{setting}={path.parent} is not an absolute path: set it to one"
     try:
         if unless and any(other != path for other in path.parent.glob(unless)):
             return ""
+        if others:
+            make_room(path.parent, others, keep=path)
         archive.write(path, BOX_KIND, wire.encode(box))
     except OSError as error:
         return (
             f"{path.parent}: {error.strerror}; make room there, or make it a folder that this "
-            "user may write to, or name another with `frtop run --record`"
+            f"user may write to, or name another with {BOXES if box.since_ns else OPTION}"
         )
     return ""
 
@@ -366,8 +377,9 @@ class RecordedJob:
     """The state of one recorded job.
 
     `failed` is true from the first bad end of a rank. `wanted` means that a box must be
-    written: after a failure, or when the agent leaves while the job stalls. `closed` jobs
-    need nothing more. `since_ns` is when a job without a recorder was first seen, 0 for others.
+    written: after a failure, at a good end, or when the agent leaves while the job stalls.
+    `closed` jobs need nothing more. `since_ns` is when a job without a recorder was first seen, 0
+    for others.
     """
 
     def __init__(self, host: str, record: str, job: wire.Job, since_ns: int = 0) -> None:
@@ -378,6 +390,7 @@ class RecordedJob:
         self.before: wire.Update | None = None
         self.failed = False
         self.wanted = False
+        self.ended_well = False
         self.changed = asyncio.Event()
         self.closed = False
         self.seen_alive = False
@@ -504,7 +517,8 @@ class RecordedJob:
 
     def file_name(self, host: str, instance: str) -> str:
         """The name of this agent's box: readable, and unique by the agent's instance."""
-        return f"{self.file_stem(host)}-{_clean(instance[:6])}{BOX_SUFFIX}"
+        end = ENDED_WELL if self.ended_well else ""
+        return f"{self.file_stem(host)}-{_clean(instance[:6])}{end}{BOX_SUFFIX}"
 
     def file_stem(self, host: str) -> str:
         """The part of the name that all boxes of this job and host share, from any agent."""

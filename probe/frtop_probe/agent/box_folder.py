@@ -1,6 +1,7 @@
-"""The folder for black boxes of unprepared jobs, for which nobody named a folder.
+"""Where black boxes of unprepared jobs are, for which nobody named a folder; room for boxes.
 
-It belongs to the user, never to the job, and holds a bounded number and size of boxes.
+The folder belongs to the user, never to the job. It holds a bounded number and size of boxes, as
+does a folder that the user named, of boxes of runs that ended well.
 """
 
 from __future__ import annotations
@@ -8,10 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
-
-from frtop_probe.ring.box_lock import BOX_SUFFIX
 
 BOXES: Final = "FRTOP_BOXES"
 """Environment variable that names another folder; 0 turns such boxes off."""
@@ -38,8 +38,8 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> str:
     return f"{state}/frtop"
 
 
-def make_room(folder: Path, *, keep: Path) -> None:
-    """Creates the folder, and removes the oldest boxes if there are too many.
+def make_room(folder: Path, pattern: str, *, keep: Path) -> None:
+    """Creates the folder, and removes the oldest boxes of this pattern if there are too many.
 
     Raises:
         OSError: it cannot be created or listed.
@@ -48,7 +48,7 @@ def make_room(folder: Path, *, keep: Path) -> None:
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(BOX_SUFFIX) and entry.is_file(follow_symlinks=False):
+            if fnmatchcase(entry.name, pattern) and entry.is_file(follow_symlinks=False):
                 with suppress(OSError):  # removed by another agent
                     status = entry.stat(follow_symlinks=False)
                     found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))

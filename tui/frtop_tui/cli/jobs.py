@@ -24,6 +24,8 @@ ADVISE_S: Final = 1.0
 """A person in the wrong place hears after this time what to try: the search takes longer."""
 SETTLED_S: Final = 2.5
 """Agents search every two seconds: by then all findings have arrived."""
+ENDED_S: Final = 0.5
+"""Jobs that ended do not change, and all agents have said that they found no other."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,8 +73,10 @@ def wait_for_jobs(source: Source, wait_s: float, report: Callable[[str], None]) 
         connecting = any(host.state == "connecting" for host in frame.hosts)
         # While no job lives, agents may still be searching for uninstrumented ones.
         searched = all(host.none_found for host in frame.hosts)
-        least_s = SETTLED_S if searched or any(row.lives for row in rows) else SEARCH_S
-        over = timer.searched_s(frame) > least_s and now - changed_at > SETTLED_S
+        lives = any(row.lives for row in rows)
+        settled_s = SETTLED_S if lives or not searched else ENDED_S
+        least_s = settled_s if lives or searched else SEARCH_S
+        over = timer.searched_s(frame) > least_s and now - changed_at > settled_s
         if over and not connecting:
             return frame
         if timer.waited_s > wait_s or found_nothing(frame):

@@ -165,8 +165,8 @@ def _run(verbs: Verbs[Parser]) -> None:
         "environment does not need frtop.",
     )
     run.add_argument("--record", metavar="DIR",
-                     help="write a black box for `frtop open` to DIR when a rank dies"
-                     )  # fmt: skip
+                     help="write a black box for `frtop open` to DIR when a rank dies, or when "
+                     "all have ended well")  # fmt: skip
     run.add_argument("--device-tensors", action="store_true",
                      help="allow frtop to read tensors on NVIDIA GPUs: at its first op there, each "
                      "rank makes a stream and 4 MiB of pinned memory; the driver may wait for the "
