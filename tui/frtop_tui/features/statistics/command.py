@@ -111,9 +111,12 @@ def _answered(source: Source, wait_s: float) -> Frame:
 
 def run_diff(options: argparse.Namespace) -> int:
     """Returns 0 whatever changed; with limits, the result of the checks."""
+    jobs = options.job or [None]
+    if len(jobs) > 2:
+        raise UsageError("--job more than twice", "name the run of BEFORE, then that of AFTER")
     before, after = (
-        open_paths([Path(path)], options.job, progress=show_progress)
-        for path in (options.a, options.b)
+        open_paths([Path(path)], job, progress=show_progress)
+        for path, job in ((options.a, jobs[0]), (options.b, jobs[-1]))
     )
     after = without_overlap(before, after)
     checks = _checks(before, after, options.fail_above) if options.fail_above else None

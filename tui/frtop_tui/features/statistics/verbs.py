@@ -73,7 +73,9 @@ def _diff(verbs: Verbs[Parser]) -> None:
     )
     diff.add_argument("a", metavar="BEFORE", help="a capture or black boxes")
     diff.add_argument("b", metavar="AFTER", help="the same, of a later time or another run")
-    diff.add_argument("--job", metavar="NAME", help="name, run id or address:port")
+    diff.add_argument("--job", metavar="NAME", action="append",
+                      help="name, run id or address:port; twice: of BEFORE, then of AFTER,"
+                      " as `frtop runs` names them")  # fmt: skip
     diff.add_argument("--fail-above", type=_limits, metavar="LIMITS",
                       help="check that no figure has grown by more than a share, a time or both,"
                       " as in step=5%%,skew=10%%+1ms: step, data, forward, backward, optimizer,"
