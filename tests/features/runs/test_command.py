@@ -27,8 +27,7 @@ def boxes_of(job: wire.Job, later_s: int, *ends: int | None) -> list[wire.BlackB
     recorder = BoxRecorder(scene)
     scene.pass_time(60 + later_s)
     for rank, signal in enumerate(ends):
-        ended = {"signal": signal} if signal else {"exit_code": 0}
-        scene.ends(rank, ago=4 - rank, **ended)
+        scene.ends(rank, ago=4 - rank, signal=signal, exit_code=None if signal else 0)
     return recorder.boxes()
 
 
