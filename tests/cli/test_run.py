@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from frtop_probe.recorder.marks.phases import SETTING as PHASES
+from frtop_probe.recorder.own_ring import LONGER_RING
 from frtop_probe.recorder.tensors.device_tensors import SETTING
 from frtop_tui.cli import run
 from waiting import DEADLINE_S, wait_for
@@ -121,9 +122,10 @@ def test_an_inherited_record_folder_is_used(record: Path) -> None:
 
 
 def test_what_costs_a_rank_something_is_recorded_only_where_that_was_asked_for() -> None:
-    show = ["--", "sh", "-c", f'echo "${SETTING}.${PHASES}.$FRTOP_MODULES."']
-    assert frtop(*show).stdout == "...\n"
-    assert frtop("--device-tensors", "--phases", "--modules", *show).stdout == "1.1.1.\n"
+    show = ["--", "sh", "-c", f'echo "${SETTING}.${PHASES}.$FRTOP_MODULES.${LONGER_RING}."']
+    assert frtop(*show).stdout == "....\n"
+    every = ("--device-tensors", "--phases", "--modules", "--longer-ring")
+    assert frtop(*every, *show).stdout == "1.1.1.1.\n"
 
 
 def test_an_unwritable_record_folder_is_an_error_with_a_next_step(record: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +69,11 @@ def test_what_was_pending_ends_and_what_came_after_is_there(ranks: Ranks) -> Non
         one.expect("done")
     wait_for(lambda: not ring.pending(), "the end of the oldest op")
     assert not ranks[1].ring.cell(StatusCell.LONGER_FROM)
+
+
+def test_a_job_may_start_with_it(tmp_path: Path) -> None:
+    with interactive_ranks(tmp_path / "rings", 1, FRTOP_LONGER_RING="1") as (rank,):
+        rank.run("[dist.all_reduce(torch.ones(1)) for _ in range(20_000)]")
+        rows, lost = rank.ring.events(0, 2**40)
+        assert lost == 0
+        assert len(rows) == rank.newest() >= 20_000

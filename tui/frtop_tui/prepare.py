@@ -16,6 +16,8 @@ PHASES = "FRTOP_PHASES"
 """The variable of `recorder.phases`."""
 MODULES = "FRTOP_MODULES"
 """The variable of `recorder.issuers`."""
+LONGER_RING = "FRTOP_LONGER_RING"
+"""The variable of `recorder.own_ring`."""
 ZERO_CODE_START = Path(frtop_probe.__file__).parent / "recorder" / "zero"
 """A folder with a `sitecustomize` that also runs the job's own."""
 
@@ -27,13 +29,15 @@ def prepare(
     device_tensors: bool = False,
     phases: bool = False,
     modules: bool = False,
+    longer_ring: bool = False,
 ) -> dict[str, str]:
     """Returns `environ` with the recorder's `sitecustomize` first in PYTHONPATH.
 
     The first rank of each host starts the agent on this interpreter: the job's own may lack
     pyzmq and py-spy. `record` is the folder for black boxes; None keeps that of `environ`.
     `device_tensors`: tensors on GPUs can be read. `phases`: forwards and backwards are recorded.
-    `modules`: the module that issued each op is recorded. `environ` may request these, too.
+    `modules`: the module that issued each op is recorded. `longer_ring`: eight times as many ops
+    are kept. `environ` may request these, too.
     """
     prepared = dict(environ)
     path = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
@@ -48,4 +52,6 @@ def prepare(
         prepared[PHASES] = "1"
     if modules:
         prepared[MODULES] = "1"
+    if longer_ring:
+        prepared[LONGER_RING] = "1"
     return prepared

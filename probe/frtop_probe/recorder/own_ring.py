@@ -32,6 +32,8 @@ from frtop_probe.ring.layout import MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.places import Places
 
+LONGER_RING: Final = "FRTOP_LONGER_RING"
+"""`1`: the history is as long as possible from the start."""
 AHEAD: Final = 8192
 """A longer history begins this many ops after the newest one. Other threads issue fewer while the
 recorder's thread writes that down: at 15 us each, this many would take 0.1 s."""
@@ -222,3 +224,12 @@ def start_ticks() -> int:
     if found is None:
         raise OSError(errno.ENOENT, "not readable", "/proc/self/stat")
     return found.start_ticks
+
+
+def lengthened(ring: OwnRing) -> str:
+    """Makes a ring longer; returns why not, or ""."""
+    try:
+        ring.lengthen()
+    except OSError as error:
+        return f"the ring was not made longer: {ring.path.parent}: {error.strerror}"
+    return ""

@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
         device_tensors=options.device_tensors,
         phases=options.phases,
         modules=options.modules,
+        longer_ring=options.longer_ring,
     )
     for beside in contributions("verbs", "BESIDE_RUN"):
         if problem := beside.start(options):

@@ -19,7 +19,7 @@ from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handl
 from frtop_probe.recorder.marks import fetches, phases, steps
 from frtop_probe.recorder.marks.marks import MAX_NUMBER
 from frtop_probe.recorder.ops import graph_captures, group_calls
-from frtop_probe.recorder.own_ring import NoRingSpace, create
+from frtop_probe.recorder.own_ring import LONGER_RING, NoRingSpace, create, lengthened
 from frtop_probe.recorder.process.import_hook import when_imported
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.ring.folder import FolderError, candidates, taken
@@ -190,6 +190,8 @@ class Lifecycle:
             recorder.install_phases = self._watch_phases
             if phases.wanted():
                 recorder.switch_phases(True)
+            if os.environ.get(LONGER_RING) == "1" and (problem := lengthened(recorder.ring)):
+                recorder.say(problem)
             for feature in recorder.features:
                 feature.attached()
             if c10d.is_initialized():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from frtop_probe.recorder.feature import RankSetting, switch_of
+from frtop_probe.recorder.own_ring import lengthened
 from frtop_probe.recorder.requests.requests import GoOn, Handler, Request, Response
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class ControlRequests:
         wanted = given if isinstance(given, dict) else {}
         problems = [one.change(wanted.get(name)) for name, one in self._settings.items()]
         if request.get("longer") is True:
-            problems.append(self._lengthen())
+            problems.append(lengthened(self._recorder.ring))
         note = request.get("note")
         if isinstance(note, str) and note:
             problems.append(self._write_note(note))
@@ -44,14 +45,6 @@ class ControlRequests:
 
     def _switch_sites(self, on: bool) -> str:
         self._recorder.sites.switch(on=on)
-        return ""
-
-    def _lengthen(self) -> str:
-        try:
-            self._recorder.ring.lengthen()
-        except OSError as error:
-            folder = self._recorder.ring.path.parent
-            return f"the ring was not made longer: {folder}: {error.strerror}"
         return ""
 
     def _write_note(self, text: str) -> str:
