@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec import structs
 
 from frtop_probe import wire
-from frtop_probe.history_columns import unpack_column
+from frtop_probe.history_columns import pack, unpack_column
 from frtop_probe.statistics.calls import MAX_CALLS, histogram, quantile
 from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_probe.statistics.rank_summary import Window
@@ -134,6 +135,23 @@ def test_overlaps_count_no_time_twice() -> None:
     bounds = [(0, 10), (10, 20), (25, 30)]
     assert overlaps(bounds, [(5, 12), (8, 11), (28, 99), (19, 26), (2, 3)]) == [6, 3, 3]
     assert overlaps(bounds, []) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("forwards", "known"), [((0, 0), False), ((0, 9), True)])
+def test_a_forward_that_nobody_records_takes_no_time_that_is_known(
+    forwards: tuple[int, int], known: bool
+) -> None:
+    """With phases on, backwards of any module are recorded, forwards of DDP and FSDP2 only."""
+    found = answer(0, [op(1, S, MS)], WINDOW, steps=[StepEnd(n, n * S) for n in (1, 2, 3)])
+    steps = found.statistics.steps
+    assert steps is not None
+    phases = structs.replace(
+        steps, phases=True, forward_ns=pack(forwards), backward_ns=pack((5, 5))
+    )
+    statistics = structs.replace(found.statistics, steps=phases)
+    told = found._replace(statistics=statistics).steps()
+    assert [one.forward_ns for one in told] == ([*forwards] if known else [None, None])
+    assert [one.backward_ns for one in told] == [5, 5]
 
 
 def test_damaged_columns_are_no_steps() -> None:

@@ -34,12 +34,14 @@ class RankAnswer(NamedTuple):
             columns = [unpack_column(getattr(found, name), found.count) for name in _STEP_FIELDS]
         except ValueError:
             return []
+        # Only forwards of DDP and FSDP2 are recorded.
+        forwards = found.phases and any(columns[_STEP_FIELDS.index("forward_ns")])
         return [
             StepSplit(
                 number, end + self.clock_ns, took,
                 data if found.fetches else None,
                 blocked, pending,
-                forward if found.phases else None,
+                forward if forwards else None,
                 backward if found.phases else None,
                 optimizer if found.phases or optimizer else None,
                 samples or None,
