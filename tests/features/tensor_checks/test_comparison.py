@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from frtop_probe import wire
 from frtop_probe.features.tensor_checks.messages import NumberSample, SamplesResponse
@@ -114,6 +115,48 @@ def test_the_first_nan_is_named_by_the_input_that_had_it() -> None:
     assert [(one.rank, one.sample.sample.number) for one in found.bad] == [(1, 3)]
     assert "rank 1: 5 NaN in its input of all_reduce #3 dp:0, step 1 train.py:231" in said(found)
     assert "none in that of ranks 0,2-3" in said(found)
+
+
+def inputs(
+    steps: int, sums: str, *, elements: int = 4096, least: float = -1.0, kind: str = "all_reduce"
+) -> list[RankSample]:
+    """Two ops a step, with inputs of these checksums by rank."""
+    found = [
+        op(rank, n, f"{n} {one}", role="input", kind=kind, elements=elements, taken="issue")
+        for n in range(2 * steps) for rank, one in enumerate(sums)
+    ]  # fmt: skip
+    return [
+        replace(one, sample=msgspec.structs.replace(one.sample, minimum=least, maximum=1.0))
+        for one in found
+    ]
+
+
+def test_equal_gradients_before_the_reduction_step_after_step_are_of_the_same_data() -> None:
+    found = findings(inputs(3, "aaaa"), 4)
+    (one,) = found.same
+    assert (one.ops, one.steps) == (6, (0, 2))
+    assert found.any_fault
+    assert not found.named
+    assert "all ranks have equal inputs of all_reduce dp:0 train.py:231" in said(found)
+    assert "no DistributedSampler" in said(found)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param(inputs(3, "aaab"), id="other data on one"),
+        pytest.param(inputs(2, "aaaa"), id="few steps"),
+        pytest.param(inputs(9, "aaaa", elements=8), id="a loss, a norm"),
+        pytest.param(inputs(9, "aaaa", least=1.0), id="ones"),
+        pytest.param(inputs(9, "aaaa", kind="broadcast"), id="a broadcast"),
+        pytest.param(inputs(9, "aaa"), id="a member is not sampled"),
+        pytest.param(inputs(9, "aaaa")[:-4] + inputs(9, "aaab")[-4:], id="equal for a while"),
+    ],
+)
+def test_equal_inputs_that_may_have_another_reason_are_no_finding(
+    samples: list[RankSample],
+) -> None:
+    assert not findings(samples, 4).same
 
 
 def test_the_module_stands_beside_the_op_or_it_is_said_how_to_know_it() -> None:

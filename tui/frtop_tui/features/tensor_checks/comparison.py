@@ -8,7 +8,7 @@ than half of them have the same bytes in everything that was read.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -81,6 +81,17 @@ class NotCompared:
 
 
 @dataclass(frozen=True, slots=True)
+class SameInputs:
+    """A line at which all members reduce equal values, step after step: equal data made them."""
+
+    group: Identifier
+    kind: str
+    site: wire.Site | None
+    ops: int
+    steps: tuple[int, int]  # the first and the last one
+
+
+@dataclass(frozen=True, slots=True)
 class BadNumbers:
     """The first sample with NaN or Inf of an input or gradient, per rank."""
 
@@ -110,6 +121,7 @@ class Findings:
     unlike: tuple[str, ...] = ()  # roles in which no majority of replicas was seen
     not_compared: tuple[NotCompared, ...] = ()
     dtypes: tuple[DtypeDifference, ...] = ()
+    same: tuple[SameInputs, ...] = ()
     scales: tuple[ScaleHistory, ...] = ()
     figures: tuple[GroupFigures, ...] = ()
     modules: bool = True  # whether any rank with samples of ops records modules
@@ -138,6 +150,7 @@ class Findings:
             self.ops
             or self.steps
             or self.dtypes
+            or self.same
             or any(one.difference for one in self.scales)
             or any(not (one.left_out or one.undecided) for one in self.bad)
         )
@@ -194,6 +207,7 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
         ),
         tuple(one for one in not_compared if one is not None),
         tuple(one for one in dtypes if one is not None),
+        tuple(one for group, by in inputs.items() for one in _same_inputs(group, by)),
         scales,
         figures_by_group(samples),
         any(one.issuer is not None for one in samples),
@@ -274,6 +288,37 @@ def _compare_ops(group: Identifier, by_number: Mapping[int, Sequence[RankSample]
 def _read(one: RankSample) -> tuple[object, ...]:
     """What must be equal for checksums to be comparable."""
     return one.sample.kind, one.sample.dtype, one.sample.elements, one.sample.seen
+
+
+REDUCED: Final = frozenset({"all_reduce", "reduce_scatter_tensor"})
+"""Ops that make one tensor of those of all members: if all have it already, they add nothing."""
+FEWEST_VALUES: Final = 256
+"""Counts, losses and norms may be equal on all ranks; a gradient of so many values never is."""
+FEWEST_STEPS: Final = 3
+
+
+def _same_inputs(
+    group: Identifier, by_number: Mapping[int, Sequence[RankSample]]
+) -> Iterator[SameInputs]:
+    """Lines whose ops had equal inputs on all members, whenever these were sampled."""
+    everybody = len(members(group))
+    lines: dict[tuple[str, wire.Site | None], list[tuple[int, bool]]] = defaultdict(list)
+    for ones in by_number.values():
+        one = ones[0]
+        if one.sample.kind in REDUCED and len(ones) == everybody > 1 and all(map(_varies, ones)):
+            equal = len({(one.sample.checksum, _read(one)) for one in ones}) == 1
+            lines[one.sample.kind, one.site].append((one.sample.step, equal))
+    for (kind, site), found in lines.items():
+        steps = {step for step, _ in found}
+        if len(steps) >= FEWEST_STEPS and all(equal for _, equal in found):
+            yield SameInputs(group, kind, site, len(found), (min(steps), max(steps)))
+
+
+def _varies(one: RankSample) -> bool:
+    """Whether a sample has many values that differ from each other."""
+    sample = one.sample
+    read = bool(sample.checksum) and not sample.error and sample.elements >= FEWEST_VALUES
+    return read and sample.minimum != sample.maximum
 
 
 def _compare_steps(

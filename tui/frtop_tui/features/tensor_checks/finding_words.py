@@ -12,6 +12,7 @@ from frtop_tui.features.tensor_checks.comparison import (
     BadNumbers,
     Findings,
     OpDifference,
+    SameInputs,
     StepDifference,
 )
 from frtop_tui.features.tensor_checks.dtypes import DtypeDifference
@@ -127,6 +128,8 @@ def finding_words(
         yield from _step(step)
     for dtype in found.dtypes:
         yield from _dtype(dtype, names)
+    for same in found.same:
+        yield from _same(same, names, site)
     alike = [list(ones) for _, ones in groupby(found.bad, _alike)]
     for bad in alike[:MOST_BAD]:
         yield _bad(bad, names, site)
@@ -210,6 +213,23 @@ def _op(
         yield WordLine("", text, "warn")
 
 
+def _same(
+    one: SameInputs, names: GroupNames, site: Callable[[wire.Site | None], str]
+) -> Iterator[WordLine]:
+    where = " ".join(filter(None, (one.kind, names.label(one.group), site(one.site))))
+    first, last = one.steps
+    text = (
+        f"all ranks have equal inputs of {where}, before it reduces them, in {one.ops:,} of"
+        f" {one.ops:,} ops of steps {first} to {last}"
+    )
+    yield WordLine("same data", text, "bad")
+    why = (
+        "all ranks train on the same batches: without a DistributedSampler each loads all data, and"
+        " one seed gives all the same order"
+    )
+    yield WordLine("", why, "dim")
+
+
 def _step(one: StepDifference) -> Iterator[WordLine]:
     before = "before" if one.role == "gradient" else "after"
     when = f"{before} step {one.step} of {one.optimizer}"
@@ -243,6 +263,8 @@ def next_step(found: Findings) -> str:
     """What to run next; "" if nothing was found."""
     if not found.any_fault:
         return ""
+    if found.same and not (found.ops or found.bad or found.steps):
+        return "give each rank its own share of the data: DistributedSampler, or a seed of its own"
     if (found.ops or found.bad) and not found.modules:
         return NO_MODULES
     if not any(one.role in ("gradient", "parameter") for one in found.figures):
