@@ -259,24 +259,36 @@ def brief_finding(found: Findings, names: GroupNames) -> str:
     return next((one.text.partition("; ")[0] for one in words if one.tone == "bad"), "")
 
 
+_NEXT: Final[Sequence[tuple[Callable[[Findings], object], str]]] = (
+    (
+        lambda found: found.same and not (found.ops or found.bad or found.steps),
+        "give each rank its own share of the data: DistributedSampler, or a seed of its own",
+    ),
+    (lambda found: (found.ops or found.bad) and not found.modules, NO_MODULES),
+    (
+        lambda found: not any(one.role in ("gradient", "parameter") for one in found.figures),
+        "`frtop numbers --steps 20`: do gradients or parameters differ or have NaN, too?",
+    ),
+    (
+        lambda found: any(one.earliest for one in found.bad),
+        "`frtop numbers --first` right after the job's next start: which rank has it first?",
+    ),
+    (
+        lambda found: found.steps,
+        "`frtop numbers --steps 20` once more: does it last? If gradients are equal and"
+        " parameters are not, suspect the optimizer, the program, or that host's memory",
+    ),
+    (
+        lambda _: True,
+        "`frtop capture`: a file with what ranks have recorded, and their notes about it",
+    ),
+)
+"""The first that holds."""
+
+
 def next_step(found: Findings) -> str:
     """What to run next; "" if nothing was found."""
-    if not found.any_fault:
-        return ""
-    if found.same and not (found.ops or found.bad or found.steps):
-        return "give each rank its own share of the data: DistributedSampler, or a seed of its own"
-    if (found.ops or found.bad) and not found.modules:
-        return NO_MODULES
-    if not any(one.role in ("gradient", "parameter") for one in found.figures):
-        return "`frtop numbers --steps 20`: do gradients or parameters differ or have NaN, too?"
-    if any(one.earliest for one in found.bad):
-        return "`frtop numbers --first` right after the job's next start: which rank has it first?"
-    if found.steps:
-        return (
-            "`frtop numbers --steps 20` once more: does it last? If gradients are equal and"
-            " parameters are not, suspect the optimizer, the program, or that host's memory"
-        )
-    return "`frtop capture`: a file with what ranks have recorded, and their notes about it"
+    return next(text for holds, text in _NEXT if holds(found)) if found.any_fault else ""
 
 
 def _steps(count: int) -> str:
