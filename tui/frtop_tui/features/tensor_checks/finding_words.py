@@ -275,8 +275,10 @@ _NEXT: Final[Sequence[tuple[Callable[[Findings], object], str]]] = (
     ),
     (
         lambda found: found.steps,
-        "`frtop numbers --steps 20` once more: does it last? If gradients are equal and"
-        " parameters are not, suspect the optimizer, the program, or that host's memory",
+        (
+            "`frtop numbers --steps 20` once more: does it last? If gradients are equal and"
+            " parameters are not, suspect the optimizer, the program, or that host's memory"
+        ),
     ),
     (
         lambda _: True,
