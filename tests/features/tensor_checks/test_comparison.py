@@ -182,6 +182,21 @@ def test_a_parameter_is_named_with_its_rank_and_step() -> None:
     assert "parameter 1 (float32, 8 values)" in text
 
 
+def test_two_replicas_that_differ_are_named_where_equal_gradients_show_that_they_are_some() -> None:
+    """Their gradients are reduced, so they are equal; which parameters are right is not known."""
+    parameters = [one for r in range(2) for one in step(r, 1, f"a{r}")]
+    gradients = [one for r in range(2) for one in step(r, 1, "gh", role="gradient")]
+    zeros = [one for r in range(2) for one in step(r, 1, "00", role="gradient", zeros=8)]
+    (one,) = findings(gradients + parameters, 2).steps
+    assert one.odd == ()
+    assert "replicas have different parameters after step 1" in said(
+        findings(gradients + parameters, 2)
+    )
+    assert "no side is the majority" in said(findings(gradients + parameters, 2))
+    for samples in (parameters, zeros + parameters):
+        assert findings(samples, 2).steps == ()
+
+
 def test_ranks_that_are_no_replicas_accuse_nobody() -> None:
     sharded = [one for r in range(4) for n in (1, 2) for one in step(r, n, f"{r}b{r}")]
     mesh = [one for r in range(4) for one in step(r, 1, "xyz" if r < 2 else "abc")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.features.tensor_checks.dtypes import DtypeDifference, op_dtypes, step_dtypes
@@ -177,8 +177,16 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
             table = outputs if role == "output" else inputs
             table[one.group][one.sample.number].append(one)
     ops = {group: _compare_ops(group, by_number) for group, by_number in outputs.items()}
+    by_gradients = {
+        optimizer
+        for (optimizer, role), by_step in steps.items()
+        if role == "gradient"
+        and _compare_steps(optimizer, role, by_step, asked).equal
+        and all(any(map(_has_values, ones)) for ones in by_step.values())
+    }
     replicas = [
-        (key, _compare_steps(key[0], key[1], by_step, asked)) for key, by_step in steps.items()
+        (key, _compare_steps(*key, by_step, asked, replicas=key[0] in by_gradients))
+        for key, by_step in steps.items()
     ]
     not_compared = [_not_compared(key[0], key[1], by_step) for key, by_step in steps.items()]
     left_out = {(one.optimizer, one.role) for one in not_compared if one is not None}
@@ -321,11 +329,32 @@ def _varies(one: RankSample) -> bool:
     return read and sample.minimum != sample.maximum
 
 
-def _compare_steps(
-    optimizer: str, role: str, by_step: Mapping[int, Sequence[RankSample]], asked: int
-) -> tuple[StepDifference | None, int, bool]:
+def _has_values(one: RankSample) -> bool:
+    """Whether it is more than zeros, which are equal on ranks that are no replicas, too."""
+    return one.sample.zeros < one.sample.elements
+
+
+class _Steps(NamedTuple):
     """The first difference, how many steps are equal, and whether ranks look like replicas."""
-    equal, before, alike = 0, -1, False
+
+    different: StepDifference | None
+    equal: int
+    alike: bool
+
+
+def _compare_steps(
+    optimizer: str,
+    role: str,
+    by_step: Mapping[int, Sequence[RankSample]],
+    asked: int,
+    *,
+    replicas: bool = False,
+) -> _Steps:
+    """Compares an optimizer's gradients or parameters.
+
+    `replicas`: its gradients are equal, so two sides of equal size are replicas that differ.
+    """
+    equal, before, alike = 0, -1, replicas
     for step in sorted(by_step):
         by_rank: defaultdict[int, dict[int, RankSample]] = defaultdict(dict)
         for one in by_step[step]:
@@ -341,14 +370,13 @@ def _compare_steps(
         if len(joint) == 1:
             equal, before, alike = equal + 1, step, True
             continue
-        # Zeros are equal on ranks that are no replicas, too.
         odd = odd_ranks(joint)
         model = by_rank[joint[0].ranks[0]]
-        has_values = any(one.sample.zeros < one.sample.elements for one in model.values())
-        if not has_values or (not odd and not alike):
+        if not any(map(_has_values, model.values())) or (not odd and not alike):
             continue
-        return _step_difference(optimizer, role, step, by_rank, odd, before), equal, True
-    return None, equal, alike
+        different = _step_difference(optimizer, role, step, by_rank, odd, before)
+        return _Steps(different, equal, True)
+    return _Steps(None, equal, alike)
 
 
 def _not_compared(
