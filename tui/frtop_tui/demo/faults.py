@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the parser lists the faults; this import would double its s
 RANKS: Final = 4
 SLOW: Final = {
     "slow": "one rank is late to every step: its GPU is throttled",
-    "slow-data": "one rank is late to every step: its batches are",
+    "slow-data": "one rank is late to every step: it waits for data",
 }
 """Faults of scripted ranks only."""
 CULPRIT: Final = 2

@@ -94,5 +94,7 @@ class OrderedKeys(App[None], inherit_bindings=False):
             self._busy = None
         if self._typed:
             await self._handle(self._typed.popleft())
-        else:
+        elif self.screen_stack:
             self.screen.call_after_refresh(foreground.end)
+        else:  # the application ends
+            foreground.end()

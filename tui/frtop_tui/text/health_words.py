@@ -53,7 +53,9 @@ def no_verdict_words(frame: Frame) -> str:
 
 
 def _why_unknown(frame: Frame) -> str:
-    groups = frame.statistics.groups if frame.statistics is not None else ()
+    if frame.statistics is None:
+        return "its ranks have not been asked yet"
+    groups = frame.statistics.groups
     spans = [one.arrivals[-1].last_ns - one.arrivals[0].first_ns for one in groups if one.arrivals]
     if not spans:
         return "frtop does not know when its ranks issued ops"

@@ -76,7 +76,7 @@ def call_cells(
     """The cells of calls, with `HEAD` as their titles; `SLOWEST` begins with stragglers."""
     labels, late = labels_of(frame.groups), Stragglers.of(frame.verdicts)
     table: list[Sequence[str]] = []
-    rows = [(row, last_to_arrive([row])) for row in ordered(found.rows, order)]
+    rows = [(row, late.first(last_to_arrive([row]), [row])) for row in ordered(found.rows, order)]
     if order == SLOWEST:
         rows.sort(key=lambda one: one[1].rank not in late.blamed)
     for row, last in rows[:most]:

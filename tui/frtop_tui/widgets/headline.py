@@ -158,10 +158,12 @@ class Headline(LineView, can_focus=False):
             else (*plain(_NAME, "key"), *job_line(frame, width - len(_NAME)))
         )
         rights = "read-only" if frame.read_only and frame.recorded is None else ""
+        left: Line = (*plain(" "), *health_line(frame))
         files = plain(files_summary(frame), "strong")
         right = join((self.badge, files, plain(rights), coverage_line(frame)))
+        if width_of(left) + width_of(right) + 2 > width:  # the health is worth more
+            right = join((self.badge, plain(rights), files or coverage_line(frame)))
         above = () if frame.recorded is None else (recording_line(frame.recorded, width),)
-        left: Line = (*plain(" "), *health_line(frame))
         if steps := steps_line(frame, width - width_of(left) - width_of(right) - 4):
             left = (*left, *plain("  "), *steps)
         return (*above, clip(first, width), spread(left, (*right, *plain(" ")), width))

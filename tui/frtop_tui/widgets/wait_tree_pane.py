@@ -71,10 +71,14 @@ def rows_without_waits(frame: Frame, width: int) -> list[Row]:
 
 
 def _endings(frame: Frame) -> list[_Ending]:
-    """Ranks that ended, the first ones first."""
+    """Ranks that ended: culprits, then the others, the first ones first."""
     found: dict[str, _Ending] = {}
-    dated = sorted((_ended_ns(view), n) for n, view in frame.ranks.items() if view.exit_info)
-    for at_ns, number in dated:
+    blamed = {rank for verdict in frame.verdicts for rank in verdict.culprits}
+    # A culprit leaves first, though its process may be gone after those that it left waiting.
+    dated = sorted(
+        (n not in blamed, _ended_ns(view), n) for n, view in frame.ranks.items() if view.exit_info
+    )
+    for _, at_ns, number in dated:
         words = _words(frame.ranks[number])
         one = found.setdefault(words, _Ending(words, at_ns, at_ns))
         one.last_ns = at_ns
@@ -105,7 +109,9 @@ def _lines(one: _Ending, first_ns: int, now_ns: int, width: int) -> Sequence[Lin
     if one.first_ns == first_ns:
         when = f"first, {duration(max(0, now_ns - first_ns) / 1e9)} ago"
     else:
-        when = f"{duration((one.first_ns - first_ns) / 1e9)} later"
+        apart = (one.first_ns - first_ns) / 1e9
+        later = "later" if apart >= 0 else "before that process was gone"
+        when = f"{duration(abs(apart))} {later}"
     if one.last_ns - one.first_ns >= 1_000_000_000:
         when += f", the last {duration((one.last_ns - first_ns) / 1e9)} after the first of all"
     parts = (plain(f"  {who}", "dead"), plain(one.words), plain(when, "dim"))

@@ -117,7 +117,7 @@ class _Cells:
         return (timing(row.max_ns), "dim")
 
     def last(self, row: StatisticsRow) -> Span:
-        found = row.last
+        found = self.at.stragglers.first(row.last, row.calls)
         if found.rank is None:
             return (found.words, "dim")
         late, words = self.at.stragglers, self.at.stragglers.words(found, row.calls)

@@ -185,7 +185,7 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
         and all(any(map(_has_values, ones)) for ones in by_step.values())
     }
     replicas = [
-        (key, _compare_steps(*key, by_step, asked, replicas=key[0] in by_gradients))
+        (key, _compare_steps(key[0], key[1], by_step, asked, replicas=key[0] in by_gradients))
         for key, by_step in steps.items()
     ]
     not_compared = [_not_compared(key[0], key[1], by_step) for key, by_step in steps.items()]

@@ -145,9 +145,9 @@ class LaneRows:
         return self._lanes[key]
 
     def _stalled_ns(self, rank: int) -> int | None:
-        """Since when a hung job has waited for this rank; None if it does not."""
+        """Since when a job that hangs, or is held up, waits for this rank; None if it does not."""
         frame = self._frame
-        if frame is None or frame.health != "hung" or not frame.since_ns:
+        if frame is None or frame.health not in ("hung", "held up") or not frame.since_ns:
             return None
         blamed = any(rank in verdict.culprits for verdict in frame.verdicts)
         return frame.since_ns if blamed else None
