@@ -19,7 +19,7 @@ from frtop_probe.unprepared.elf import Image
 NO_PYTHON: Final = "no Python interpreter found in this process"
 UNKNOWN_PYTHON: Final = "c10d state not readable: an unknown build of Python"
 FREE_THREADED: Final = "c10d state not readable: free-threaded Python is not supported"
-NOT_STARTED: Final = "Python has not started yet in this process"
+NOT_STARTED: Final = "no Python runs in this process: it has not started yet, or it is ending"
 UNEXPECTED: Final = "c10d state not readable: an object is not what it should be"
 
 _POINTER_BYTES: Final = 8

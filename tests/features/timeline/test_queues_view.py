@@ -31,6 +31,21 @@ async def test_the_first_difference_is_in_view_and_said_in_words() -> None:
         assert app.screen.rank == 3
 
 
+async def test_an_op_is_called_what_most_ranks_called() -> None:
+    """The culprit's column is the first one, but its op is the odd one."""
+    ops = list(lane_scenes.ops_of_rank(0))
+    ops[-1] = replace(ops[-1], signature=wire.Signature("barrier"), done_ns=0)
+    waits = [
+        lane_scenes.lane_view(rank, (*lane_scenes.ops_of_rank(rank)[:-1],
+                                     replace(lane_scenes.ops_of_rank(rank)[-1], done_ns=0)))
+        for rank in range(1, 8)
+    ]  # fmt: skip
+    frame = lane_scenes.trains(lane_scenes.lane_view(0, tuple(ops)), *waits)
+    async with driven(frame, size=(120, 30)) as app:
+        await app.press("c")
+        await app.sees("! #8811 dp:0 all_reduce", "kind: rank 0 barrier; ranks 1-3 all_reduce")
+
+
 async def test_a_rank_stands_beside_others_and_more_can_be_added() -> None:
     async with driven(lane_scenes.trains(), size=(80, 24)) as app:
         await app.press("c")

@@ -98,7 +98,7 @@ def _process(rank: JudgedRank) -> Span:
 
 def _share(rank: JudgedRank) -> float:
     share = cpu_share(rank.snapshot, rank.prior_snapshot, rank.identity.pid)
-    return -1.0 if share is None else share
+    return -1.0 if share is None or rank.exit_info is not None else share
 
 
 def _cpu(rank: JudgedRank) -> Span:

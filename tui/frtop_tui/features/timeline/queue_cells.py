@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -62,7 +63,7 @@ def row_line(
     left = room - width * len(lanes)
     differing = alignment.differing(row)
     is_error = differing is not None and not differing.legal
-    index, op = next(iter(ops.items()))
+    index, op = _usual(ops)
     mark = "! " if row == first else "x " if is_error else "  "
     name = op_name(lanes[index], op)
     if differing is not None:
@@ -79,6 +80,12 @@ def row_line(
     return tuple(spans)
 
 
+def _usual(ops: Mapping[int, wire.Op]) -> tuple[int, wire.Op]:
+    """The first op of the kind that most ranks have in a row: the others are the odd ones."""
+    kinds = Counter(map(op_kind, ops.values()))
+    return max(ops.items(), key=lambda item: (kinds[op_kind(item[1])], -item[0]))
+
+
 def op_name(lane: Lane, op: wire.Op) -> str:
     """`#8812 dp:0 all_reduce`."""
     return " ".join(filter(None, (op_number(op), op_group(lane, op), op_kind(op))))
@@ -88,7 +95,7 @@ def difference_lines(alignment: Alignment, row: int) -> list[Line]:
     """What differs in a row, field by field, with the ranks that have each value."""
     differing = alignment.differing(row)
     ops = alignment.ops_at(row)
-    index, op = next(iter(ops.items()))
+    index, op = _usual(ops)
     named = op_name(alignment.lanes[index], op)
     if differing is None:
         alike = "the same on all of them" if len(ops) > 1 else "of this rank only"
