@@ -164,6 +164,21 @@ def test_a_hang_comes_before_slow() -> None:
     assert {verdict.kind for verdict in frame.verdicts} == {"not_entered"}
 
 
+def test_who_was_slow_stays_so_while_nothing_can_be_compared() -> None:
+    """Of thousands of ranks, answers may come too late to be counted together."""
+    scene = SlowScene(slow_job())
+    assert only(scene.judge().frame).culprits == (2,)
+    for ago, slow in ((10, True), (50, True), (70, False)):
+        empty = JobStatistics(0, scene.statistics.until_ns + ago * SECOND, 0, (0, 1))
+        scene.now = empty.until_ns / SECOND + 1
+        scene.statistics, known = empty, scene.statistics
+        scene.step()
+        assert (scene.judge().frame.health == "slow") is slow
+        scene.statistics = known
+    scene.take(data_parallel().run(400).statistics())
+    assert scene.judge().frame.health == "healthy"
+
+
 def test_old_statistics_say_nothing_of_now() -> None:
     scene = SlowScene(slow_job())
     assert scene.judge().frame.verdicts

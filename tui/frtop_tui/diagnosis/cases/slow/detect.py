@@ -78,6 +78,7 @@ class SlowState:
     late: list[LateRanks] = field(default_factory=list)
     links: list[SlowLink] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
+    shown_ns: int = 0  # the end of the last statistics that show them
     looks: Looks = field(default_factory=Looks)
     judged_ns: int = 0
     next_ns: int = 0  # statistics before this time are not searched
@@ -94,7 +95,9 @@ def slow(frame: ObservedFrame, state: SlowState) -> tuple[Finding, ...]:
     fresh = statistics is not state.statistics
     if fresh:
         state.statistics = statistics
-        state.late, state.links = search(statistics, frame)
+        late, links = search(statistics, frame)
+        if late or links or not _is_unseen(frame, statistics, state):
+            state.late, state.links, state.shown_ns = late, links, statistics.until_ns
         arrivals = sum(len(group.members) * len(group.arrivals) for group in statistics.groups)
         state.next_ns = frame.now_ns + arrivals * 1_000_000_000 // ARRIVALS_PER_S
     state.looks.take(frame.ranks, _compared_by_looks(state.late))
@@ -102,6 +105,18 @@ def slow(frame: ObservedFrame, state: SlowState) -> tuple[Finding, ...]:
         state.judged_ns = frame.now_ns
         state.findings = tuple(_findings(frame, statistics, state))
     return state.findings
+
+
+def _is_unseen(frame: ObservedFrame, statistics: JobStatistics, state: SlowState) -> bool:
+    """Whether these statistics say nothing of the ranks that were late a moment ago.
+
+    With very many ranks, or a slow connection, answers of some hosts come too late to be compared.
+    """
+    if not state.late or statistics.until_ns - state.shown_ns > STATISTICS_STALE_NS:
+        return False
+    seen = compared(replace(frame, statistics=statistics))
+    ranks = {rank for one in state.late for rank in one.ranks}
+    return not seen.ns or ranks <= {*seen.left_out}
 
 
 def to_look_at(state: SlowState, ranks: Mapping[int, Rank], now_ns: int) -> list[int]:
