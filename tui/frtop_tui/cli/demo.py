@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 START_S: Final = 120.0
 VERDICT_S: Final = 45.0
+SLOW_VERDICT_S: Final = 100.0
+"""With thousands of ranks, statistics are searched for stragglers every 25 s."""
 HEALTHY_STEPS: Final = 4 * FAULT_STEP
 _OWN: Final = ("FRTOP_DIR", "FRTOP_KEY_FILE")
 """Variables that keep a demo apart from the user's jobs."""
@@ -104,7 +106,8 @@ def _scripted_headless(job: ScriptedJob, source: LiveSource) -> int:
     """Prints the verdict; 0 if it names only the culprit, or no rank of a healthy job."""
     script = job.script
     source.want_statistics(StatisticsWanted(), whom="verdicts")
-    end_ns = script.fault_ns + int(VERDICT_S * 1e9)
+    most_s = SLOW_VERDICT_S if script.fault in SLOW else VERDICT_S
+    end_ns = script.fault_ns + int(most_s * 1e9)
     verdicts_wanted = script.fault != "none"
     while True:
         frame = source.frame()

@@ -115,7 +115,11 @@ class _Others(NamedTuple):
 
 
 UNKNOWN: Final[Span] = ("?", "unreachable")
-NO_STATISTICS: Final = "no statistics yet"
+
+
+def no_statistics(frame: Frame) -> str:
+    """Why there are none."""
+    return "no statistics in this file" if frame.recorded is not None else "no statistics yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,7 @@ def step_time(frame: Frame) -> LensView:
     """The median step of each rank, compared with the median of all of them."""
     statistics = frame.statistics
     if statistics is None:
-        return LensView(why=NO_STATISTICS)
+        return LensView(why=no_statistics(frame))
     took = {
         rank: median(step.took_ns for step in steps)
         for rank, steps in newest_steps(statistics).items()
@@ -243,12 +247,14 @@ def own_time(frame: Frame) -> LensView:
     """
     statistics = frame.statistics
     if statistics is None:
-        return LensView(why=NO_STATISTICS)
+        return LensView(why=no_statistics(frame))
     if not any(statistics.steps.values()):
         return LensView(why=no_steps_words(frame))
     found = own_times(frame)
     if not found:
-        return LensView(why="own time is not recorded: no rank's waits in communication are known")
+        return LensView(
+            why="who is slower by itself is not known: no rank's waits in communication are recorded"
+        )
     letters = {rank: _own_letter(found.get(rank)) for rank in frame.ranks}
     values = {rank: _own_words(one) for rank, one in found.items()}
     amounts = {rank: one.share for rank, one in found.items() if one.share is not None}
@@ -289,7 +295,7 @@ def skew(frame: Frame) -> LensView:
     """How long after the first member each rank arrives, in its worst group."""
     statistics = frame.statistics
     if statistics is None:
-        return LensView(why=NO_STATISTICS)
+        return LensView(why=no_statistics(frame))
     delays = rank_delays(statistics.groups)
     if not delays:
         return LensView(why="no op was sampled at all members of its group")
