@@ -252,9 +252,8 @@ def own_time(frame: Frame) -> LensView:
         return LensView(why=no_steps_words(frame))
     found = own_times(frame)
     if not found:
-        return LensView(
-            why="who is slower by itself is not known: no rank's waits in communication are recorded"
-        )
+        why = "who is slower by itself is not known: no waits in communication are recorded"
+        return LensView(why=why)
     letters = {rank: _own_letter(found.get(rank)) for rank in frame.ranks}
     values = {rank: _own_words(one) for rank, one in found.items()}
     amounts = {rank: one.share for rank, one in found.items() if one.share is not None}
