@@ -48,7 +48,7 @@ def group_facts(
 
 
 def front_facts(view: GroupView, members: Sequence[Member[JudgedRank]]) -> list[WordLine]:
-    """Members by the last op that they issued, and by the last that completed."""
+    """Members by the last op that they issued, and by the last that ended, completed or not."""
     rows: list[WordLine] = []
     fronts = by_number([(member.number, member.issued) for member in members])
     furthest = max((number for number, _ in fronts if number is not None), default=0)
@@ -63,10 +63,10 @@ def front_facts(view: GroupView, members: Sequence[Member[JudgedRank]]) -> list[
         rows.append(WordLine(label, words, "late" if late else "", fold(ranks)))
     completed = by_number([(member.number, member.completed) for member in members])
     if [number for number, _ in completed] == [None]:
-        return [*rows, WordLine("completed", "not recorded", "dim")]
+        return [*rows, WordLine("ended", "not recorded", "dim")]
     for index, (number, ranks) in enumerate(_some(completed)):
         words = number_in(view, number) if number is not None else "not known"
-        label = "completed" if not index else ""
+        label = "ended" if not index else ""
         rows.append(WordLine(label, f"{words:<10} {len(ranks):>6,}", "dim", fold(ranks)))
     return rows
 
@@ -251,7 +251,7 @@ class MemberTable(RankRows[Member[JudgedRank]]):
                 Column("state", 9, _state, lambda m: m.number),
                 Column("issued", 9, self._issued, lambda m: m.number, right=True),
                 Column("behind", 6, self._lag, lambda m: m.number, right=True),
-                Column("completed", 9, _completed, lambda m: m.number, right=True, needs=96),
+                Column("ended", 9, _completed, lambda m: m.number, right=True, needs=96),
                 Column("for", 7, self._for, lambda m: m.number, right=True),
                 Column("arrives after", 13, self._late, lambda m: m.number, right=True, needs=120),
                 Column("host", 8, _host, lambda m: natural_key(_host(m)[0]), wide=16),
