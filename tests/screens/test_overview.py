@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_tui.widgets.grid_layout import lay_out
 from frtop_tui.widgets.rank_grid import RankGrid
@@ -29,6 +30,17 @@ async def test_of_a_slow_job_the_grid_shows_own_time_and_its_straggler(
         assert ("alarm" in [tone for text, tone in grid.row_line(row) if "2" in text]) == (
             grid.grid_layout.cell > 2
         )
+
+
+async def test_without_statistics_its_straggler_has_a_letter_of_its_own() -> None:
+    """For those without colour: it moves, as all ranks of a slow job do."""
+    frame = replace(mesh_scenes.mesh_slow_told(), statistics=None)
+    (culprit,) = frame.verdicts[0].culprits
+    async with driven(frame, size=(120, 30)) as app:
+        await app.sees("L  late 1", f"rank {culprit} ")
+        grid = app.screen.query_one(RankGrid)
+        row, _ = grid.grid_layout.positions[culprit]
+        assert sum("L" in text for text, _ in grid.row_line(row)[1:]) == 1
 
 
 async def test_a_lens_that_somebody_chose_stays() -> None:

@@ -28,6 +28,9 @@ CELL_TONES: Final[Mapping[str, str]] = {
 def legend(frame: Frame) -> Line:
     """The letters on the screen and the number of ranks of each."""
     counts = Counter([rank.state for rank in frame.ranks.values()])
+    for rank in stragglers(frame):
+        counts[frame.ranks[rank].state] -= 1
+        counts["late"] += 1
     world = frame.job.world_size if frame.job else 0
     counts["unreachable"] += max(0, world - len(frame.ranks))
     return join(
@@ -41,6 +44,15 @@ def legend(frame: Frame) -> Line:
         ],
         between="   ",
     )
+
+
+def stragglers(frame: Frame) -> frozenset[int]:
+    """Ranks that are late again and again: they move, and the others wait for them."""
+    if frame.health != "slow":
+        return frozenset()
+    blamed = {rank for verdict in frame.verdicts for rank in verdict.culprits}
+    there = (frame.ranks[rank] for rank in blamed if rank in frame.ranks)
+    return frozenset(view.rank for view in there if view.state in ("moving", "blocked"))
 
 
 class RankGrid(LineView):
@@ -74,11 +86,13 @@ class RankGrid(LineView):
         self.lens = "state"
         self.lens_view = EMPTY
         self._culprits: frozenset[int] = frozenset()
+        self._stragglers: frozenset[int] = frozenset()
         self._seen: tuple[object, object, Frame] | None = None
 
     def show(self, frame: Frame) -> None:
         self.ranks = frame.ranks
         self._culprits = frozenset(chain.from_iterable(one.culprits for one in frame.verdicts))
+        self._stragglers = stragglers(frame)
         self._look(frame)
         # Comparing costs a tenth of grouping thousands of ranks by host again.
         world = frame.job.world_size if frame.job else 0
@@ -143,7 +157,8 @@ class RankGrid(LineView):
     def _letter(self, rank: int) -> Span:
         view = self.ranks.get(rank)
         if self.lens == "state" or view is None:
-            state = "unreachable" if view is None else view.state
+            late = rank in self._stragglers
+            state = "unreachable" if view is None else "late" if late else view.state
             letter, tone = LETTERS[state], CELL_TONES.get(state, state)
         else:
             letter, tone = self.lens_view.letters.get(rank, UNKNOWN)
