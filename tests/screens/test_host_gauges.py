@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from frtop_probe import wire
 from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.job.host_gauges import UNKNOWN
 from frtop_tui.widgets.gauge_cells import sparkline
@@ -104,6 +105,24 @@ def test_a_silent_host_says_how_old_its_figures_are() -> None:
     (row,) = host_rows(replace(frame, hosts=(silent,)))
     text = "\n".join(map(text_of, host_lines(row, 120)))
     assert "as of 41s ago:" in text
+
+
+async def test_a_rank_that_ended_has_no_figures() -> None:
+    """The last ones would read as if it still used processors and memory."""
+    frame = measured(1)
+    ended = replace(frame.ranks[8], state="dead", exit_info=wire.ExitInfo(1, signal=9))
+    over = replace(frame, ranks={**frame.ranks, 8: ended})
+    for shown, ranks in ((frame, 8), (over, 7)):
+        async with driven(shown, size=(150, 60)) as app:
+            await app.press("3", "g")
+            await app.sees("hosts 8")
+            row = app.screen.query_one(HostPane).row
+            assert row is not None
+            assert row.host.gauges is not None
+            kinds = [one.kind for one in row.host.gauges.subjects]
+            assert kinds.count("rank") == ranks
+            assert kinds.count("gpu") == 8
+            assert kinds.count("cgroup") == 1
 
 
 def test_what_a_host_does_not_offer_is_said_and_not_zero() -> None:

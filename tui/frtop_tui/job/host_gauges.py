@@ -5,13 +5,14 @@ docs/features/gauges.md has the units. Values of a history stay packed: most are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
 from msgspec import field as struct_field
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack_column
@@ -51,6 +52,11 @@ class HostGauges(Struct, frozen=True):
     def of_kind(self, kind: str) -> tuple[GaugedSubject, ...]:
         """The subjects of one kind, ordered by name."""
         return tuple(one for one in self.subjects if one.kind == kind)
+
+    def without_ranks(self, keys: Collection[int]) -> HostGauges:
+        """The same gauges without those of some ranks, as of ranks that have ended."""
+        left = [one for one in self.subjects if one.kind != "rank" or not {*one.keys} <= {*keys}]
+        return self if len(left) == len(self.subjects) else replace(self, subjects=tuple(left))
 
     def past(self, subject: GaugedSubject, gauge: str) -> tuple[int, ...]:
         """The history of a gauge, oldest first, with `UNKNOWN` for missing values."""

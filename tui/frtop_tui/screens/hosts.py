@@ -63,8 +63,10 @@ class HostsScreen(FrameScreen):
         row = self.query_one(HostTable).chosen
         ranks = self.frame.ranks if self.frame is not None and row is not None else {}
         named = row.host.name if row is not None else ""
-        keys = {view.key: number for number, view in ranks.items() if view.host == named}
-        self.query_one(HostPane).show(row, keys)
+        here = [view for view in ranks.values() if view.host == named]
+        ended = [view.key for view in here if view.exit_info is not None]
+        keys = {view.key: view.rank for view in here}
+        self.query_one(HostPane).show(row, keys, ended)
 
     def on_line_view_moved(self) -> None:
         self.draw_host()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.model import HostView
@@ -76,7 +78,13 @@ class HostPane(LineView):
         self.ranks: Mapping[int, int] = {}
         """The host's ranks in the shown job, by key."""
 
-    def show(self, row: HostRow | None, ranks: Mapping[int, int]) -> None:
+    def show(
+        self, row: HostRow | None, ranks: Mapping[int, int], ended: Collection[int] = ()
+    ) -> None:
+        """`ended` are keys of ranks whose last figures would read as if they still ran."""
+        if row is not None and row.host.gauges is not None and ended:
+            gauges = row.host.gauges.without_ranks(ended)
+            row = replace(row, host=replace(row.host, gauges=gauges))
         self.row, self.ranks = row, ranks
         self.entitle(row.host.name if row is not None else "")
         self.redraw()

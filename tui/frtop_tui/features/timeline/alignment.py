@@ -22,12 +22,12 @@ OLDER: Final = -3
 UNREAD: Final = -4
 """Another rank issued it after this rank's history was read."""
 RowKey = tuple[Identifier | None, int]
-Missing = Literal["not issued", "not its group", "not recorded", "not read yet"]
+Missing = Literal["not issued", "not its group", "not recorded", "not read"]
 MISSING: Final[dict[int, Missing]] = {
     NOT_THERE: "not issued",
     NO_MEMBER: "not its group",
     OLDER: "not recorded",
-    UNREAD: "not read yet",
+    UNREAD: "not read",
 }
 
 

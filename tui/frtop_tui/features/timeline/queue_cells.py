@@ -28,7 +28,7 @@ _ROOMY: Final = 16
 _WORDS: Final = 13
 """From this width on, a rank's column has room for words."""
 _FRACTION: Final = re.compile(r"\.\d+| ")
-_SHORT: Final = {"not issued": "--", "not its group": "", "not recorded": "·", "not read yet": "·"}
+_SHORT: Final = {"not issued": "--", "not its group": "", "not recorded": "·", "not read": "·"}
 
 
 def column_width(room: int, lanes: int) -> int:
