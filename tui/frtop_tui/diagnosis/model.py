@@ -150,6 +150,11 @@ class Verdict(Struct, frozen=True):
     slow: Slowness | None = None  # if the kind is "slow"
     issuer: wire.Issuer | None = None  # of the op, if modules are recorded
 
+    @property
+    def first_ranks(self) -> tuple[int, ...]:
+        """The ranks to look at first: the culprits, or one of each party where none is known."""
+        return self.culprits or tuple(party[0] for party in self.parties if party)
+
 
 class Sentences(Struct, frozen=True):
     """The headline consists of `head` and `waiting`, which says which ranks wait."""

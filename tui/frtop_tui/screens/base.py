@@ -159,9 +159,10 @@ class FrameScreen(Screen[None]):
     @property
     def of_interest(self) -> tuple[int, ...]:
         """Ranks to start the cursor on: the subject of the screen below, then the culprits."""
-        culprits = [r for one in self.frame.verdicts for r in one.culprits] if self.frame else []
+        verdicts = self.frame.verdicts if self.frame is not None else ()
+        first = [rank for one in verdicts for rank in one.first_ranks]
         about = () if self.about is None else (self.about,)
-        return tuple(dict.fromkeys((*about, *culprits)))
+        return tuple(dict.fromkeys((*about, *first)))
 
     def why_unavailable(self, action: str) -> str:
         """Why this action can do nothing now; "" if it can."""

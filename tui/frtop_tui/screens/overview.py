@@ -111,7 +111,7 @@ class Overview(FrameScreen):
         self.query_one(GroupPanel).show(frame)
         grid = self.query_one(RankGrid)
         grid.show(frame)
-        culprits = frame.verdicts[0].culprits if frame.verdicts else ()
+        culprits = frame.verdicts[0].first_ranks if frame.verdicts else ()
         if culprits and (frame.job, culprits) != self._last_culprits:
             # Once per verdict: `enter` opens the culprit, but a moved cursor stays.
             grid.choose(culprits[0])

@@ -30,10 +30,10 @@ def blame_reasons(frame: Frame) -> dict[int, Why]:
 
 
 def verdict_order(frame: Frame) -> dict[int, int]:
-    """Index of the first verdict that names each culprit; root causes come first."""
+    """Index of the first verdict about each of its ranks; root causes come first."""
     found: dict[int, int] = {}
     for index, verdict in enumerate(frame.verdicts):
-        for rank in verdict.culprits:
+        for rank in verdict.first_ranks:
             found.setdefault(rank, index)
     return found
 

@@ -73,7 +73,7 @@ def rows_without_waits(frame: Frame, width: int) -> list[Row]:
 def _endings(frame: Frame) -> list[_Ending]:
     """Ranks that ended: culprits, then the others, the first ones first."""
     found: dict[str, _Ending] = {}
-    blamed = {rank for verdict in frame.verdicts for rank in verdict.culprits}
+    blamed = {rank for verdict in frame.verdicts for rank in verdict.first_ranks}
     # A culprit leaves first, though its process may be gone after those that it left waiting.
     dated = sorted(
         (n not in blamed, _ended_ns(view), n) for n, view in frame.ranks.items() if view.exit_info
