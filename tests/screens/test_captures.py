@@ -98,6 +98,15 @@ async def test_e_captures_and_shows_progress_and_path() -> None:
         await app.sees(f"file  captured: {path.name}, 3.25 MB", "captured · 64/64 reporting")
 
 
+async def test_a_file_that_is_being_written_is_not_lost_without_a_word() -> None:
+    frame = replace(scenes.hung(), writings=(Writing("capture", "collecting", "a.cap", 1, 64),))
+    async with driven(frame) as app:
+        await app.press("Q")
+        await app.sees("The writing of the capture ends with frtop. Press again to quit.")
+        await app.press("Q")
+        await app.wait_for(lambda: app.app._exit, "frtop ends")
+
+
 async def test_the_path_or_the_reason_stays_below_the_verdict() -> None:
     failed = Writing(
         "capture", "failed", "x.cap", problem=Problem("/full cannot be written: cd elsewhere")

@@ -216,11 +216,18 @@ class FrtopApp(
     async def action_quit(self) -> None:
         """Leaves; where something ends with frtop, the first press only says so."""
         now_s = time.monotonic()
-        if not self.ends or now_s - self._asked_to_quit_s < ASKED_S:
+        writings = self.source.frame().writings
+        unfinished = [
+            f"the writing of the {one.kind}" for one in writings if one.state in IN_PROGRESS
+        ]
+        ending = [*([self.ends] if self.ends else []), *dict.fromkeys(unfinished)]
+        if not ending or now_s - self._asked_to_quit_s < ASKED_S:
             self.exit()
             return
         self._asked_to_quit_s = now_s
-        self.notify(f"{self.ends} ends with frtop. Press again to quit.", timeout=ASKED_S)
+        what = " and ".join(ending)
+        text = f"{what[0].upper()}{what[1:]} end{'s' * (len(ending) == 1)} with frtop."
+        self.notify(f"{text} Press again to quit.", timeout=ASKED_S)
 
     def leave(self, status: int) -> None:
         """Ends the application from another thread: after a signal, or a closed terminal."""
