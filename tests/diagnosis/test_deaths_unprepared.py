@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import told
+from diagnosis.scenes import only, told
 from diagnosis.unprepared import Unprepared
 
 
@@ -21,7 +21,9 @@ def test_who_ended_of_itself(first: dict[str, int], kind: str, culprits: tuple[i
     scene.ends(0, ago=5, signal=first.get("signal"), exit_code=first.get("exit_code"))
     for rank in (1, 3):
         scene.ends(rank, ago=3, exit_code=1)
-    assert told(scene.settle(6), "kind", "culprits") == (kind, culprits)
+    found = scene.settle(6)
+    assert told(found, "kind", "culprits") == (kind, culprits)
+    assert only(found).first_ranks[0] == 0  # where the eye should begin, whoever is to blame
 
 
 def test_who_ended_after_one_that_left_is_no_finding_of_its_own() -> None:

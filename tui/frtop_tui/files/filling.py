@@ -174,7 +174,10 @@ def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Fra
         groups=group_views(views.values()),
         coverage=_coverage(frame.coverage, reported),
     )
-    if any(verdict.culprits or verdict.parties for verdict in frame.verdicts):
+    if any(
+        verdict.culprits or (verdict.parties and verdict.kind != "undecided")
+        for verdict in frame.verdicts
+    ):
         return known
     # Files do not tell whether their ranks go on.
     open_health: Health = "undecided" if fresh else "healthy"

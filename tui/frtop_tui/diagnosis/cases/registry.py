@@ -69,7 +69,12 @@ def prioritize(
     for an earlier one; ranks without a recorder that ended for an unknown reason; and a wait for a
     message that a named rank, or one of its victims, may have to send or take.
     """
-    named = any(one.culprits or one.parties or isinstance(one.detail, Withheld) for one in findings)
+    named = any(
+        one.culprits
+        or (one.parties and not isinstance(one.detail, Aborted))
+        or isinstance(one.detail, Withheld)
+        for one in findings
+    )
     if not named:
         return [*findings], []
     held = frozenset[int]().union(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
@@ -155,6 +155,10 @@ class Died(Detail, frozen=True):
     ended_outside: bool
 
 
+MOST_FIRST: Final = 4
+"""Aborted ranks to look at first; none of them is to blame for sure."""
+
+
 class Aborted(Detail, frozen=True):
     """Ranks that were aborted a moment ago; whose op caused it is not known yet."""
 
@@ -250,6 +254,7 @@ def _aborted(
         detail=Aborted(tuple(deaths)),
         key=("aborted", ranks),
         victims=ranks | followers,
+        parties=tuple((death.rank,) for death in deaths[:MOST_FIRST]),
         cause=deaths[0].cause,
         nodes=tuple(nodes),
         since_ns=deaths[0].at_ns,
