@@ -119,6 +119,8 @@ def test_a_hang_whose_job_has_ended_is_told_from_one_that_goes_on() -> None:
     assert over[2].startswith("NOT ENTERED, as seen before the job ended: rank 2")
     at_once = replace(ended_frame, since_ns=ended_frame.until_ns)
     assert health_words(at_once) == "HUNG, ended 4.0s ago"
+    last = replace(one, since_ns=at_once.since_ns)
+    assert status(last, ended_frame) == "not entered · confirmed · before the job ended"
 
 
 def test_a_healthy_job_is_called_healthy() -> None:

@@ -73,7 +73,9 @@ def status(verdict: Verdict, frame: Frame) -> str:
         until_ns = frame.until_ns if past else frame.now_ns
         of_slow = verdict.slow is not None and verdict.slow.at_least
         least = of_slow or is_least_since(frame, verdict.since_ns)
-        parts.append(f"for {age_text(max(0, until_ns - verdict.since_ns) / 1e9, least=least)}")
+        lasted_s = max(0, until_ns - verdict.since_ns) / 1e9
+        if lasted_s >= 1 or not past:  # the fault was the end
+            parts.append(f"for {age_text(lasted_s, least=least)}")
     if past:
         parts.append("before the job ended")
     return " · ".join(parts)
