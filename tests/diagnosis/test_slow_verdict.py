@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from diagnosis.scenes import SECOND, Scene, frame, only
 from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel, over_a_slow_link
 from frtop_probe import wire
-from frtop_tui.diagnosis.cases.slow.looks import ENOUGH
+from frtop_tui.diagnosis.cases.slow.looks import ENOUGH, WAITS
+from frtop_tui.diagnosis.causes import LOCATIONS, SlowWord
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.statistics import JobStatistics
@@ -308,6 +309,10 @@ def test_a_rank_that_sleeps_in_each_step_is_found_by_many_looks() -> None:
     assert "it sleeps at train.py:44" in verdict.why.text
     assert "; the others in 0 of " in verdict.why.text
     assert verdict.next.startswith("look at train.py:44")
+
+
+def test_each_wait_is_a_cause_of_slowness() -> None:
+    assert {LOCATIONS[kind].cause for kind in WAITS} <= {*get_args(SlowWord)}
 
 
 def test_a_sleep_that_all_share_or_that_is_too_rare_is_no_cause() -> None:

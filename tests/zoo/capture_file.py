@@ -9,7 +9,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_tui.connect.source import Source
-from frtop_tui.diagnosis.cases.slow.looks import CAUSES
+from frtop_tui.diagnosis.cases.slow.looks import WAITS
+from frtop_tui.diagnosis.causes import LOCATIONS
 from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.loader import open_paths
@@ -54,7 +55,9 @@ def _judged_anew(frame: Frame) -> Frame:
 
 def _by_histories(case: Case) -> Case:
     """What histories show: a file has one look or two, and many found this cause."""
-    if not {cause for truth in case.truths for cause in truth.causes} & {*CAUSES.values()}:
+    if not {cause for truth in case.truths for cause in truth.causes} & {
+        LOCATIONS[kind].cause for kind in WAITS
+    }:
         return case
     truths = tuple(replace(one, causes=("unknown",), says=()) for one in case.truths)
     return dataclasses.replace(case, truths=truths)

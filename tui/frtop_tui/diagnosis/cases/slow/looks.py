@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
-from frtop_tui.diagnosis.causes import LocationKind, SlowWord
+from frtop_tui.diagnosis.causes import LOCATIONS, LocationKind, SlowWord
 from frtop_tui.diagnosis.evidence.rank_activity import located
 from frtop_tui.diagnosis.evidence.working_thread import working_thread
 from frtop_tui.job.model import Rank
@@ -18,17 +18,10 @@ ENOUGH: Final = 24
 """Looks at a rank, a second apart: a wait that takes a tenth of its time is seen twice or more."""
 FEWEST: Final = 4
 """Looks at one line. Fewer may be chance."""
-CAUSES: Final[Mapping[LocationKind, SlowWord]] = {
-    "sleeping": "sleeping",
-    "lock": "lock",
-    "file_lock": "lock",
-    "build_lock": "lock",
-    "file_io": "file_io",
-    "socket": "socket",
-    "child": "subprocess",
-    "pipe": "pipe",
-}
-"""What a rank does where it neither computes nor waits for other ranks."""
+WAITS: Final[frozenset[LocationKind]] = frozenset({
+    "sleeping", "lock", "file_lock", "build_lock", "file_io", "socket", "child", "pipe",
+})  # fmt: skip
+"""Where a rank neither computes nor waits for other ranks; `LOCATIONS` has their causes."""
 _Place = tuple[LocationKind, str]
 
 
@@ -44,7 +37,7 @@ class WaitSeen(NamedTuple):
 
     @property
     def cause(self) -> SlowWord:
-        return CAUSES[self.kind]
+        return cast("SlowWord", LOCATIONS[self.kind].cause)
 
 
 @dataclass(slots=True)
@@ -89,7 +82,7 @@ class Looks:
         more_at = {
             place: own[place] / looks - compared[place] / others_looks
             for place in own
-            if place[0] in CAUSES and place[1] and own[place] >= FEWEST
+            if place[0] in WAITS and place[1] and own[place] >= FEWEST
         }
         if not more_at:
             return None

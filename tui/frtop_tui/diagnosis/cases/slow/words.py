@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, cast
 
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.cases.slow.detect import LateDetail, LinkDetail
-from frtop_tui.diagnosis.cases.slow.looks import CAUSES as WAITS
+from frtop_tui.diagnosis.cases.slow.looks import WAITS
 from frtop_tui.diagnosis.cases.slow.why_slow import SlowCause
 from frtop_tui.diagnosis.causes import CAUSES, LOCATIONS, SlowWord
 from frtop_tui.diagnosis.evidence.host_facts import FactKind, HostFact
@@ -318,6 +318,6 @@ _REASONS: Final[Mapping[SlowWord, Callable[[SlowCause, Rank | None], tuple[str, 
     "throttled": _throttled,
     "neighbour": _neighbour,
     "network": _network,
-    **dict.fromkeys(WAITS.values(), _waits),
+    **{cast("SlowWord", LOCATIONS[kind].cause): _waits for kind in WAITS},
     "unknown": _unknown,
 }
