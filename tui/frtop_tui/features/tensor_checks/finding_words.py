@@ -224,8 +224,9 @@ def _same(
     )
     yield WordLine("same data", text, "bad")
     why = (
-        "all ranks train on the same batches: without a DistributedSampler each loads all data, and"
-        " one seed gives all the same order"
+        "so they add nothing to each other. If each should train on batches of its own: without a"
+        " DistributedSampler each loads all data, and one seed gives all the same order. Ranks that"
+        " hold parts of one model may have equal inputs on purpose"
     )
     yield WordLine("", why, "dim")
 
