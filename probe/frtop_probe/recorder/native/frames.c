@@ -12,7 +12,7 @@
 
 #include "frames.h"
 
-enum { CODES = 8192, MOST = CODES / 4 * 3, DEPTH = 1024, WAITS_WITHIN = 3 };
+enum { CODES = 8192, MOST = CODES / 4 * 3, DEPTH = 1024, WAITS_WITHIN = 3, AHEAD = 8 };
 
 /* Code objects are aligned to 16 bytes: the low bits hold what each is. A word is one load, so a
  * reader needs no lock. Each has a reference, so that its address stays its own. Written with the
@@ -84,6 +84,18 @@ static inline PyCodeObject *code_of(frame *one) {
 #endif
 }
 
+/* Whether it stands for a call from C, and has no code. */
+static inline int is_shim(frame *one) {
+#if PY_VERSION_HEX >= 0x030e0000
+  return one->owner >= FRAME_OWNED_BY_INTERPRETER;
+#elif PY_VERSION_HEX >= 0x030c0000
+  return one->owner == FRAME_OWNED_BY_CSTACK;
+#else
+  (void)one;
+  return 0;
+#endif
+}
+
 static inline int complete(frame *one) {
 #if PY_VERSION_HEX >= 0x030c0000
   return !_PyFrame_IsIncomplete(one);
@@ -105,6 +117,7 @@ typedef struct _frame frame;
 
 static inline frame *newest(PyThreadState *thread) { return thread->frame; }
 static inline PyCodeObject *code_of(frame *one) { return one->f_code; }
+static inline int is_shim(frame *one) { return one == NULL; }
 static inline int complete(frame *one) { return one != NULL; }
 static inline frame *caller_of(frame *one) { return one->f_back; }
 static inline int instruction_of(frame *one) { return one->f_lasti * 2; }
@@ -115,19 +128,27 @@ int frtop_find_frame(frtop_frame *found, frtop_classify classify) {
   PyThreadState *thread = PyGILState_GetThisThreadState();
   found->waits = 0;
   if (!thread) return 0;
-  int depth = 0;
-  for (frame *one = newest(thread); one && depth < DEPTH; one = caller_of(one)) {
-    if (!complete(one)) continue;
-    PyCodeObject *code = code_of(one);
-    int kind = kind_of(code, classify);
-    if (kind < 0) return -1;
-    if (kind == FRTOP_WAITS && depth < WAITS_WITHIN) found->waits = 1;
-    if (kind == FRTOP_USER) {
-      found->code = code;
-      found->instruction = instruction_of(one);
-      return 1;
+  frame *one = newest(thread), *ahead[AHEAD];
+  for (int depth = 0; one && depth < DEPTH;) {
+    /* After a step's arithmetic the table is in no cache: several loads at once take as long as one. */
+    int count = 0;
+    for (; one && count < AHEAD; one = caller_of(one)) {
+      if (is_shim(one)) continue;
+      __builtin_prefetch((void *)&codes[place((uintptr_t)code_of(one)) % CODES]);
+      ahead[count++] = one;
     }
-    depth++;
+    for (int i = 0; i < count; i++, depth++) {
+      PyCodeObject *code = code_of(ahead[i]);
+      int kind = kind_of(code, classify);
+      if (kind < 0) return -1;
+      if (kind == FRTOP_SKIPPED || !complete(ahead[i])) continue;
+      if (kind == FRTOP_WAITS && depth < WAITS_WITHIN) found->waits = 1;
+      if (kind == FRTOP_USER) {
+        found->code = code;
+        found->instruction = instruction_of(ahead[i]);
+        return 1;
+      }
+    }
   }
   return 0;
 }

@@ -219,6 +219,14 @@ struct State {
                                       : sequence % shape.slots;
     return reinterpret_cast<Slot*>(base + shape.slots_at) + at;
   }
+  /* Loads what the next op writes. After a step's arithmetic it is in no cache. */
+  void prefetch() const {
+    u64 next = sequence.load(std::memory_order_relaxed) + 1;
+    auto to = reinterpret_cast<const u8*>(slot(next));
+    __builtin_prefetch(to, 1);
+    __builtin_prefetch(to + sizeof(Slot) - 1, 1);
+    __builtin_prefetch(&refs[next % REFS], 1);
+  }
   Slot* row(size_t index) const {
     return reinterpret_cast<Slot*>(base + shape.overflow_at) + index;
   }
@@ -827,6 +835,7 @@ struct Kernel final : c10::OperatorKernel {
     if (UNLIKELY(seen.meta)) return handle.redispatchBoxed(keys & below, stack);
     if (UNLIKELY(!seen.cpu)) return on_device(state, keys, stack, args);
 
+    state->prefetch();
     u64 sequence = 0, channel = 0;
     Group* group = nullptr;
     bool sync = false;
