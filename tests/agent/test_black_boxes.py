@@ -53,6 +53,14 @@ from frtop_probe.agent.__main__ import main
 sys.exit(main())
 """
 """An agent that takes a job for stalled after a second, and counts its snapshots."""
+QUICK_MINUTES = """
+import sys
+from frtop_probe.agent.gauges import gauge_table
+gauge_table.MINUTE_NS = 1_000_000_000
+from frtop_probe.agent.__main__ import main
+sys.exit(main())
+"""
+"""An agent whose minutes are seconds."""
 HUNG_STORAGE = """
 import sys, time
 from frtop_probe import archive
@@ -218,6 +226,26 @@ def test_a_job_that_is_not_recorded_leaves_no_box_and_one_that_ends_well_a_recor
     assert box.complete
     assert all(rank.exit_info for rank in box.after.ranks)
     assert len(box.histories) == 2
+
+
+def test_the_record_has_the_gauges_of_each_minute_of_the_run(host: Host, record: Path) -> None:
+    rank = host.rank("wait")
+    rank.do("op")
+    operator = host.operator(host.agent(program=("-c", QUICK_MINUTES), FRTOP_GAUGES="1"))
+
+    def read_at() -> int:
+        gauges = operator.state().gauges
+        return gauges.at_ns if gauges is not None else 0
+
+    first = wait_for(read_at, "a reading of the host")
+    wait_for(lambda: read_at() - first > 2 * S, "some more")
+    rank.send_command("stop")
+    minutes = wait_for_complete_box(record).minutes
+    assert minutes is not None
+    assert minutes.points >= 2
+    kinds = {one.id: one.kind for one in minutes.subjects}
+    kept = {(kinds[one.series.subject], one.series.gauge) for one in minutes.columns}
+    assert {("host", "cpu"), ("host", "mem_available"), ("rank", "mem")} <= kept
 
 
 def test_records_of_runs_that_ended_well_make_room_for_newer_ones(tmp_path: Path) -> None:

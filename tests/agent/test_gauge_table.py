@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 from agent.unprepared_fakes import candidate, job
 from frtop_probe import wire
 from frtop_probe.agent.gauges import host_watch
-from frtop_probe.agent.gauges.gauge_table import MAX_POINTS, WINDOW_NS, GaugeTable, rounded
+from frtop_probe.agent.gauges.gauge_table import (
+    MAX_POINTS,
+    MOST_MINUTE_SERIES,
+    MOST_MINUTES,
+    WINDOW_NS,
+    GaugeTable,
+    rounded,
+)
 from frtop_probe.agent.gauges.gpu_watch import GpuWatch
 from frtop_probe.agent.gauges.host_watch import HostWatch, HostWorker
 from frtop_probe.agent.rank_tracker import RankTracker
@@ -140,6 +147,64 @@ def test_ten_minutes_are_kept_and_no_more() -> None:
     times = view.past_times()
     assert times[-1] == 1998 * S
     assert times[-1] - times[0] >= WINDOW_NS - 20 * S
+
+
+def test_a_host_that_is_read_every_second_has_ten_minutes_as_well() -> None:
+    table = GaugeTable()
+    for second in range(1500):
+        add(table, second, host(cpu=second % 2 * 1000, oom_kills=second))
+    assert table.history().points <= MAX_POINTS + 32
+    view = viewed(table.history())
+    times = view.past_times()
+    assert times[-1] - times[0] >= WINDOW_NS - 20 * S
+    assert set(view.past(view.subjects[0], "cpu")[:-1]) == {500}  # means of both: none is lost
+    assert view.past(view.subjects[0], "oom_kills")[-1] == 1499
+
+
+def viewed(history: wire.GaugeHistory | None) -> HostGauges:
+    assert history is not None
+    record = GaugeRecord()
+    record.apply_history(history)
+    view = record.view()
+    assert view is not None
+    return view
+
+
+def test_each_minute_of_a_run_has_a_mean_of_some_gauges() -> None:
+    table = GaugeTable()
+    for second in range(0, 602, 2):
+        disks = [disk("/data", 1, free=7)] if second > 300 else []
+        add(table, 1 + second, host(cpu=(second - 2) // 60 * 100 + second % 4, load=3), *disks)
+    view = viewed(table.minutes(0))
+    first, data = view.subjects
+    assert view.past(first, "cpu")[:3] == (1, 101, 201)
+    assert not view.past(first, "load")
+    assert view.past(data, "free") == (*[UNKNOWN] * 5, *[7] * 5)
+    assert viewed(table.minutes(301 * S)).past_times() == view.past_times()[5:]
+    assert table.minutes(601 * S) is None
+
+
+def test_minutes_of_a_run_of_days_are_joined_and_cover_all_of_it() -> None:
+    table = GaugeTable()
+    hours = 60
+    for minute in range(60 * hours + 1):
+        add(table, 60 * minute, host(cpu=minute))
+    view = viewed(table.minutes(0))
+    assert MOST_MINUTES / 2 <= len(view.past_times()) < MOST_MINUTES
+    values = view.past(view.subjects[0], "cpu")
+    assert values[0] <= 4
+    assert values[-1] >= 60 * hours - 8
+    assert list(values) == sorted(values)
+
+
+def test_a_host_with_very_many_gauges_keeps_minutes_of_some() -> None:
+    table = GaugeTable()
+    for second in (0, 60, 120):
+        ranks = (SubjectReading("rank", "", {"cpu": 1, "mem": 2}, pids=(n,)) for n in range(500))
+        add(table, second, *ranks)
+    found = table.minutes(0)
+    assert found is not None
+    assert len(found.columns) == MOST_MINUTE_SERIES
 
 
 def test_a_subject_that_is_gone_is_forgotten_after_ten_minutes() -> None:

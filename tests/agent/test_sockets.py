@@ -55,7 +55,8 @@ def test_an_address_of_another_host_is_an_error(host: Host) -> None:
     assert "FRTOP_BIND" in errors
 
 
-@pytest.mark.parametrize(("variable", "value"), [("FRTOP_PORT", "x"), ("FRTOP_AGENT_LINGER", "-1")])
+@pytest.mark.parametrize(("variable", "value"), [("FRTOP_PORT", "x"), ("FRTOP_AGENT_LINGER", "-1"),
+                                                ("FRTOP_GAUGES", "0.5")])  # fmt: skip
 def test_an_invalid_option_is_named(host: Host, variable: str, value: str) -> None:
     environment: dict[str, Any] = {variable: value}
     agent = host.spawn(**environment)

@@ -65,7 +65,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setattr("frtop_probe.agent.gauges.gpu_watch.SAMPLE_NS", 0)
     with ExitStack() as stack:
         yield Machine(tmp_path, stack)
 
@@ -149,12 +150,21 @@ def test_idle_power_is_the_lowest_of_a_gpu_that_was_idle_before_too() -> None:
 
 def test_samples_on_both_sides_of_a_pause_are_not_of_one_window() -> None:
     windows = GpuWindows()
-    for second in range(9):
+    for second in range(0, 18, 2):
         windows.add(reading(second, 100, 90, pids=(7, 8)), processes=second == 0)
     assert len(windows.gpu(0).samples) == SAMPLES
     assert windows.gpu(0).processes == 2
-    windows.add(reading(9 + GAP_NS / 1e9, 100, 90), processes=False)
+    windows.add(reading(18 + GAP_NS / 1e9, 100, 90), processes=False)
     assert len(windows.gpu(0).samples) == 1
+
+
+def test_samples_cover_as_long_where_gpus_are_read_every_second() -> None:
+    windows = GpuWindows()
+    for second in range(20):
+        windows.add(reading(second, second, 90), processes=False)
+    samples = windows.gpu(0).samples
+    assert samples[-1].utilization == 19
+    assert samples[-1].at_ns - samples[0].at_ns >= 9e9
 
 
 def test_who_else_is_on_a_gpu_is_told_where_a_rank_is_known_to_be_on_it() -> None:

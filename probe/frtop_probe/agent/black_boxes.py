@@ -98,6 +98,8 @@ class BlackBoxWriter:
         self._tasks: set[asyncio.Task[None]] = set()
         self.gauge_history: Callable[[], wire.GaugeHistory] | None = None
         """Returns the history of the host's gauges; None if nobody reads them."""
+        self.gauge_minutes: Callable[[int], wire.GaugeHistory | None] = lambda _: None
+        """Returns the gauges of each minute from a time on."""
         tracker.on_death = self.handle_death
         taker.on_snapshots = self._add_requested
 
@@ -272,6 +274,8 @@ class BlackBoxWriter:
             self._tracker.note_fault(text)
         notes = tuple(note for note in after.notes if not note.startswith(BOX_NOTE))
         after = structs.replace(after, notes=notes)
+        known = (one.identity for one in after.ranks)
+        began_ns = [one.started_ns for one in known if one is not None]
         return wire.BlackBox(
             host=self._host,
             instance=self._instance,
@@ -286,6 +290,7 @@ class BlackBoxWriter:
             version=after.version,
             since_ns=job.since_ns,
             gauges=self.gauge_history() if self.gauge_history is not None else None,
+            minutes=self.gauge_minutes(min(began_ns, default=0)),
         )
 
     async def _write(self, job: RecordedJob, path: Path, box: wire.BlackBox) -> None:

@@ -58,6 +58,8 @@ class Boxes(Protocol):
 
     gauge_history: Callable[[], wire.GaugeHistory] | None
     """Returns the history of the host's gauges."""
+    gauge_minutes: Callable[[int], wire.GaugeHistory | None]
+    """Returns the gauges of each minute from a time on."""
 
     def tick(self, now_ns: int) -> None: ...
 

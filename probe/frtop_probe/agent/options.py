@@ -14,6 +14,7 @@ WITH: Final = "FRTOP_AGENT_WITH"
 LINGER: Final = "FRTOP_AGENT_LINGER"
 READ_ONLY: Final = "FRTOP_READ_ONLY"
 UNPREPARED: Final = "FRTOP_UNPREPARED"
+GAUGES: Final = "FRTOP_GAUGES"
 FOR_OPERATOR: Final = "--for-operator"
 """Command-line option: see `Options.for_operator`."""
 DEFAULT_PORT: Final = 7677
@@ -22,6 +23,13 @@ PAIRS: Final = 64
 DEFAULT_LINGER: Final = 300.0
 OPERATOR_LINGER: Final = 60.0
 """Seconds after the last request until an agent started by an operator leaves."""
+
+
+DEFAULT_GAUGES: Final = 2.0
+SHORTEST_GAUGES: Final = 1
+"""A GPU's utilization is a mean over a second at most, and processor time has a hundred ticks."""
+LONGEST_GAUGES: Final = 10
+"""As while nobody looks; an operator takes a GPU's older figures for stale."""
 
 
 class OptionProblem(ValueError):
@@ -43,6 +51,7 @@ class Options:
         for_operator: an operator's program started it: if it never had a prepared rank, it
             leaves `OPERATOR_LINGER` after the last request.
         unprepared: whether it searches for ranks without a recorder.
+        gauges_s: seconds between two readings of the host and its GPUs, while somebody looks.
         boxes: the folder for black boxes of such ranks while somebody watches them; "" for none.
     """
 
@@ -54,6 +63,7 @@ class Options:
     read_only: bool = False
     for_operator: bool = False
     unprepared: bool = True
+    gauges_s: float = DEFAULT_GAUGES
     boxes: str = ""
 
     @property
@@ -87,6 +97,7 @@ class Options:
             read_only=read_only or os.environ.get(READ_ONLY, "") not in ("", "0"),
             for_operator=for_operator,
             unprepared=os.environ.get(UNPREPARED) != "0",
+            gauges_s=_number(GAUGES, SHORTEST_GAUGES, LONGEST_GAUGES) or DEFAULT_GAUGES,
             boxes=box_folder(),
         )
 

@@ -71,13 +71,17 @@ class AgentService:
         taker = SnapshotTaker()
         self._handler = RequestHandler(self.host, tracker, channel, self._state, taker)
         self._unprepared = UnpreparedWatch(tracker, lambda: self._last_asked, boxes=options.boxes)
-        self._gauges = GpuWatch(tracker, lambda: self._last_asked)
-        self._host_gauges = HostWatch(tracker, lambda: self._last_asked, self._gauges)
+        every_s = options.gauges_s
+        self._gauges = GpuWatch(tracker, lambda: self._last_asked, period_s=every_s)
+        self._host_gauges = HostWatch(
+            tracker, lambda: self._last_asked, self._gauges, period_s=every_s
+        )
         self._handler.gauge_history = self._host_gauges.table.answer
         self._tick_time = ClockReading.now()
         self._boxes = make_boxes and make_boxes(taker, self._make_update, self.host, self.instance)
         if self._boxes is not None:
             self._boxes.gauge_history = self._host_gauges.table.history
+            self._boxes.gauge_minutes = self._host_gauges.table.minutes
 
     async def run(self) -> LeaveReason:
         """Works until a signal, the end of the companion, or the end of the linger time."""

@@ -91,6 +91,7 @@ class BlackBox(Value, frozen=True):
     version: str = ""
     since_ns: Int = 0
     gauges: GaugeHistory | None = None  # the host's last ten minutes
+    minutes: GaugeHistory | None = None  # means of each minute since the job began
 
 
 class StateRequest(Request, frozen=True, array_like=True, tag="state"):

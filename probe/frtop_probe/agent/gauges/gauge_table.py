@@ -1,10 +1,17 @@
-"""Numbers all gauges of a host, and keeps their newest values, changes and last ten minutes."""
+"""Numbers all gauges of a host, and keeps their newest values, changes and last ten minutes.
+
+Of a few gauges it also keeps a mean for each minute, so that a long run can be compared with
+another one.
+"""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from frtop_probe import wire
@@ -14,11 +21,23 @@ from frtop_probe.history_columns import pack
 WINDOW_NS: Final = 600_000_000_000
 MAX_POINTS: Final = 320
 """Most readings kept: ten minutes at one every 2 s, plus a margin."""
+CLOSE_NS: Final = 1_500_000_000
+"""Points closer than this become one: those of a host that is read every second cover as long."""
 MAX_SERIES: Final = 1024
 """1,024 series of 320 points take 2.6 MB; a host with eight ranks and GPUs has about 250 series."""
 UNKNOWN: Final = -1
 _TRIM: Final = 32
 _BITS: Final = 10
+MINUTE_NS: Final = 60_000_000_000
+MOST_MINUTES: Final = 1440
+"""A day. Of a longer run, each point stands for two minutes, for four, and so on."""
+MINUTE_GAUGES: Final = frozenset({
+    "busy", "cpu", "free", "gpu_mem", "iowait", "mem", "mem_available", "mem_used", "power_mw",
+    "psi_cpu", "psi_io", "psi_memory", "read", "received", "sent", "sm_mhz", "temperature",
+    "throttled", "use", "written",
+})  # fmt: skip
+MOST_MINUTE_SERIES: Final = 256
+"""1,440 points of so many series take 2.9 MB; a host with eight ranks and GPUs has about 110."""
 ROUNDED: Final = frozenset({
     "cpu", "free", "gpu_mem", "mem", "mem_available", "mem_used", "others_mem", "power_mw", "read",
     "received", "sent", "swap_used", "waits", "written",
@@ -35,9 +54,11 @@ COUNTS: Final = frozenset({
 class _Series:
     wired: wire.GaugeSeries
     points: array[int]
+    minutes: array[int] | None = None
     value: int | None = None
     sent: int | None = None
     named: bool = False
+    joins: int = UNKNOWN  # the last point, if it becomes one with the next
 
 
 @dataclass(slots=True)
@@ -54,6 +75,10 @@ class GaugeTable:
     def __init__(self) -> None:
         self._subjects: dict[tuple[str, str], _Subject] = {}
         self._times: array[int] = array("q")
+        self._minutes: array[int] = array("q")
+        self._minute_ns = MINUTE_NS
+        self._minute_began_ns = 0
+        self._minute_series = 0
         self._notes: tuple[str, ...] = ()
         self._notes_sent: tuple[str, ...] = ()
         self._gone: list[int] = []
@@ -74,15 +99,21 @@ class GaugeTable:
         """
         self._at_ns = at_ns
         self._notes = tuple(dict.fromkeys(filter(None, notes)))
+        crowded = len(self._times) > 1 and self._times[-1] - self._times[-2] < CLOSE_NS
+        if crowded:
+            self._times.pop()
         self._times.append(at_ns)
-        for subject in self._subjects.values():
-            for series in subject.series.values():
-                series.value = None
+        for series in self._series():
+            series.value = None
+            series.joins = series.points.pop() if crowded else UNKNOWN
         for reading in readings:
             self._take(reading, at_ns, key_of)
-        for subject in self._subjects.values():
-            for series in subject.series.values():
-                series.points.append(UNKNOWN if series.value is None else series.value)
+        for series in self._series():
+            value = UNKNOWN if series.value is None else series.value
+            series.points.append(_joined((series.joins, value), series.wired.gauge))
+        self._minute_began_ns = self._minute_began_ns or at_ns
+        if at_ns - self._minute_began_ns >= self._minute_ns:
+            self._end_minute(at_ns)
         self._forget_old(at_ns)
 
     def changes(self) -> wire.HostSample | None:
@@ -117,7 +148,7 @@ class GaugeTable:
         """Returns all newest values; None before the first reading. Does not affect `changes`."""
         if not self._times:
             return None
-        series = [one for subject in self._subjects.values() for one in subject.series.values()]
+        series = [*self._series()]
         return wire.HostSample(
             self._at_ns,
             tuple(subject.wired for subject in self._subjects.values()),
@@ -157,6 +188,43 @@ class GaugeTable:
             self._notes,
         )
 
+    def minutes(self, since_ns: int) -> wire.GaugeHistory | None:
+        """The means of each minute from `since_ns` on; None if no minute has passed."""
+        first = bisect_right(self._minutes, since_ns)
+        times = self._minutes[first:]
+        if not times:
+            return None
+        whole = ((one.wired, one.minutes[first:]) for one in self._series() if one.minutes)
+        columns = tuple(
+            wire.GaugeColumn(wired, pack(points))
+            for wired, points in whole
+            if points.count(UNKNOWN) < len(points)
+        )
+        used = {column.series.subject for column in columns}
+        subjects = (one.wired for one in self._subjects.values() if one.wired.id in used)
+        return wire.GaugeHistory(len(times), pack(times), tuple(subjects), columns)
+
+    def _series(self) -> Iterator[_Series]:
+        for subject in self._subjects.values():
+            yield from subject.series.values()
+
+    def _end_minute(self, at_ns: int) -> None:
+        """Adds a point to the minutes; if there are too many, joins each two of them.
+
+        Once a point stands for more than ten minutes, the last ten of them count.
+        """
+        first = bisect_right(self._times, self._minute_began_ns)
+        self._minute_began_ns = at_ns
+        known = [(one.minutes, one) for one in self._series() if one.minutes is not None]
+        self._minutes.append(at_ns)
+        for minutes, series in known:
+            minutes.append(_joined(series.points[first:], series.wired.gauge))
+        if len(self._minutes) >= MOST_MINUTES:
+            self._minutes = self._minutes[1::2]
+            self._minute_ns *= 2
+            for minutes, series in known:
+                series.minutes = array("q", _thinned(minutes, 2, series.wired.gauge))
+
     def _take(
         self, reading: SubjectReading, at_ns: int, key_of: Callable[[int], int | None]
     ) -> None:
@@ -180,6 +248,9 @@ class GaugeTable:
                 made = wire.GaugeSeries(self._next_series, number, gauge)
                 before = array("q", [UNKNOWN]) * (len(self._times) - 1)
                 series = known.series[gauge] = _Series(made, before)
+                if gauge in MINUTE_GAUGES and self._minute_series < MOST_MINUTE_SERIES:
+                    series.minutes = array("q", [UNKNOWN]) * len(self._minutes)
+                    self._minute_series += 1
                 self._next_series += 1
                 self._count += 1
             series.value = rounded(value) if gauge in ROUNDED else value
@@ -190,14 +261,14 @@ class GaugeTable:
         for place in old:
             subject = self._subjects.pop(place)
             self._count -= len(subject.series)
+            self._minute_series -= sum(one.minutes is not None for one in subject.series.values())
             self._gone.append(subject.wired.id)
         late = sum(at_ns - time > WINDOW_NS for time in self._times[: 2 * _TRIM])
         more = max(late, len(self._times) - MAX_POINTS)
         if more >= _TRIM:
             del self._times[:more]
-            for subject in self._subjects.values():
-                for series in subject.series.values():
-                    del series.points[:more]
+            for series in self._series():
+                del series.points[:more]
 
 
 def rounded(value: int) -> int:
@@ -210,16 +281,15 @@ def _thinned(points: array[int], step: int, gauge: str) -> list[int]:
     """Returns one value for every `step` points: their mean, or the last one for a count."""
     if step == 1:
         return list(points)
-    found = []
-    for end in range(len(points), 0, -step):
-        some = [value for value in points[max(0, end - step) : end] if value != UNKNOWN]
-        if not some:
-            found.append(UNKNOWN)
-        elif gauge == "throttle":
-            bits = 0
-            for value in some:
-                bits |= value
-            found.append(bits)
-        else:
-            found.append(some[-1] if gauge in COUNTS else sum(some) // len(some))
-    return found[::-1]
+    ends = range(len(points), 0, -step)
+    return [_joined(points[max(0, end - step) : end], gauge) for end in ends][::-1]
+
+
+def _joined(points: Sequence[int], gauge: str) -> int:
+    """One value for several points, of which some may be unknown."""
+    some = [value for value in points if value != UNKNOWN]
+    if not some:
+        return UNKNOWN
+    if gauge == "throttle":
+        return reduce(or_, some)
+    return some[-1] if gauge in COUNTS else sum(some) // len(some)

@@ -45,6 +45,8 @@ DID_NOT_RETURN: Final = "NVML does not answer: a call hangs in the driver"
 NO_ANSWER: Final = "the program that reads NVML ends or does not start"
 SAMPLES: Final = 6
 """Samples sent each time: a state that lasts over all of them is no accident."""
+SAMPLE_NS: Final = 1_500_000_000
+"""Least time between two of them, however often GPUs are read: together they cover some seconds."""
 GAP_NS: Final = 15_000_000_000
 """Samples on both sides of a longer pause do not show that something lasted in between."""
 
@@ -216,6 +218,9 @@ class GpuWindows:
             if window.samples and reading.at_ns - window.samples[-1].at_ns > GAP_NS:
                 window.samples.clear()
             _note_idle(window, gpu)
+            last = list(window.samples)[-2:]
+            if len(last) > 1 and last[1].at_ns - last[0].at_ns < SAMPLE_NS:
+                window.samples.pop()
             window.samples.append(_sample(gpu, reading.at_ns))
 
     @property
