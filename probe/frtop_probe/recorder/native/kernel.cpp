@@ -150,7 +150,8 @@ struct Group {
 constexpr u32 LOST = 0xffffffff;
 /* Tables by hash take its upper bits: the lowest of a hash of sizes is always set. */
 constexpr size_t GROUPS = 4096, CHANNELS = 4096, KNOWN = 4096, SITES = 8192, MEASURED = 1024;
-constexpr size_t HANDLE_PLACES = 4, WORKS = 8192, REFS = 4096, MOST_TESTED = 4096, MOST_REFS = 1024;
+constexpr size_t HANDLE_PLACES = 4, WORKS = 8192, REFS = 4096, MOST_TESTED = 4096, MOST_REFS = 1024,
+                 MOST_SEARCHED = 64;
 
 static_assert(KNOWN == 1 << 12 && GROUPS == 1 << 12 && SITES == 1 << 13 && WORKS == 1 << 13);
 
@@ -180,7 +181,12 @@ struct Tested {  // a handle that has to be asked whether its op is complete
   u32 group;
   bool sync;
 };
-using Tensors = std::vector<std::pair<bool, c10::weak_intrusive_ptr<c10::TensorImpl>>>;
+struct Ref {  // of a tensor; its storage is only compared
+  bool output;
+  const void* storage;
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+};
+using Tensors = std::vector<Ref>;
 struct Refs {
   Spin lock;
   u64 sequence = 0;
@@ -795,6 +801,11 @@ void lose_count(Group* group, u64 channel) {
   if (found != group->channels.end()) found->second = LOST;
 }
 
+/* Null for a sparse tensor and the like. */
+inline const void* storage_of(const at::TensorImpl* tensor) {
+  return tensor->unsafe_storage().unsafeGetStorageImpl();
+}
+
 /* Only the weak count of a tensor changes: the strong one may belong to its Python object. */
 void hold_refs(State* state, const Operation& op, const IValue* args, u64 sequence) {
   Refs& refs = state->refs[sequence % REFS];
@@ -807,7 +818,8 @@ void hold_refs(State* state, const Operation& op, const IValue* args, u64 sequen
     each_tensor(args[argument.position], [&](at::TensorImpl* tensor) {
       if (refs.tensors.size() >= MOST_REFS) return;
       c10::raw::weak_intrusive_ptr::incref(tensor);
-      refs.tensors.emplace_back(argument.output, c10::weak_intrusive_ptr<at::TensorImpl>::reclaim(tensor));
+      refs.tensors.push_back({argument.output, storage_of(tensor),
+                              c10::weak_intrusive_ptr<at::TensorImpl>::reclaim(tensor)});
     });
 }
 
@@ -999,7 +1011,7 @@ struct Kernel final : c10::OperatorKernel {
     if (UNLIKELY(listed(misses.watching))) {
       py::gil_scoped_acquire gil;
       auto given = py::make_tuple(op.index, to_python(args, op.arguments), group->id, slot.number,
-                                  slot.site, slot.flags, slot.issuer);
+                                  slot.site, slot.flags, slot.issuer, slot.message);
       try {
         auto result = call(misses.watch, given);
         if (!result.is_none()) watched = std::move(result);
@@ -1051,6 +1063,39 @@ void write_wait(State* state, u64 sequence, i64 value) {
     if (state->spilled[i].load() == sequence) put(&state->row(i)->wait, value);
 }
 
+/* A wait of this thread for an op: writes when it began, and the op's end if the wait shows it. */
+struct Wait {
+  State* const state;
+  const u64 sequence;
+  Slot* const slot;
+  const bool open;
+  const i64 begun;
+  /* `of` is the op's sequence number, 0 if it is not known. */
+  Wait(State* in, u64 of)
+      : state(in), sequence(of), slot(of ? in->slot(of) : nullptr), open(slot && is_open(in, of)), begun(now_ns()) {
+    // The first wait is written also where it comes after the end.
+    if (!open && (!slot || get(&slot->sequence) != sequence || get(&slot->wait))) return;
+    write_wait(state, sequence, begun);
+    if (get(&slot->sequence) == sequence && slot->thread != u64(pthread_self()))
+      __atomic_fetch_or(&slot->later, u8(ELSEWHERE), __ATOMIC_RELAXED);
+  }
+  /* `failed`: it raised; `complete`: the op is over. */
+  void returned(bool failed, bool complete) const {
+    if (!open) return;
+    i64 now = now_ns();
+    if (waiting_for.sequence == sequence) waiting_for = {};
+    if (!complete && is_open(state, sequence)) return write_wait(state, sequence, -now);
+    // Its own callback has written the end, or there is none and the wait shows it. A call that waits
+    // by itself is over now, however long it took to begin.
+    if (is_open(state, sequence)) {
+      bool at_once = (slot->flags & (SYNC | P2P)) == SYNC || begun - slot->issued <= EXACT_NS;
+      bool late = !failed && !at_once && now - begun < EXACT_NS;
+      end(state, sequence, failed ? -now : late ? begun : now, late ? LATE : 0, !late);
+    }
+    forget_handle(state, sequence);
+  }
+};
+
 /* As `is_complete`, while the exception of a wait is set. */
 bool ended(Work* work) {
   PyObject *type, *value, *trace;
@@ -1076,35 +1121,55 @@ PyObject* wait(PyObject* both, PyObject* const* args, Py_ssize_t count, PyObject
     const void* held = object->simple_layout ? object->simple_value_holder[0] : nullptr;
     if (held && (sequence = find_handle(state, held))) work = static_cast<Work*>(const_cast<void*>(held));
   }
-  Slot* slot = sequence ? state->slot(sequence) : nullptr;
-  bool open = slot && is_open(state, sequence);
-  i64 begun = now_ns();
-  // The first wait is written also where it comes after the end.
-  if (open || (slot && get(&slot->sequence) == sequence && !get(&slot->wait))) {
-    write_wait(state, sequence, begun);
-    if (get(&slot->sequence) == sequence && slot->thread != u64(pthread_self()))
-      __atomic_fetch_or(&slot->later, u8(ELSEWHERE), __ATOMIC_RELAXED);
-  }
+  Wait waited(state, sequence);
   PyObject* result = PyObject_Vectorcall(more ? wrapper : own, args, size_t(count), names);
-  if (!open) return result;
-  i64 now = now_ns();
-  if (waiting_for.sequence == sequence) waiting_for = {};
-  if (!result && is_open(state, sequence) && !ended(work)) {
-    write_wait(state, sequence, -now);
-    return result;
-  }
-  // Its own callback has written the end, or there is none and the wait shows it.
-  if (is_open(state, sequence)) {
-    bool late = result && now - begun < EXACT_NS && begun - slot->issued > EXACT_NS;
-    end(state, sequence, !result ? -now : late ? begun : now, late ? LATE : 0, !late);
-  }
-  forget_handle(state, sequence);
+  waited.returned(!result, result || (waited.open && ended(work)));
   return result;
 }
 PyMethodDef wait_method{"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(wait)),
                         METH_FASTCALL | METH_KEYWORDS, nullptr};
 
-torch::Library* library = nullptr;
+/* The newest pending op, of the last few, that writes to a storage: of its outputs, if it has any, else
+ * of all its tensors. 0: there is none. */
+u64 find_writer(State* state, const void* storage) {
+  u64 head = get(state->cells + HEAD);
+  for (u64 sequence = head; storage && sequence && head - sequence < MOST_SEARCHED; sequence--) {
+    Refs& refs = state->refs[sequence % REFS];
+    if (get(&refs.sequence) != sequence) continue;
+    Locked lock(refs.lock);
+    if (refs.sequence != sequence) continue;
+    bool has_outputs = false, is_output = false, is_there = false;
+    for (const Ref& one : refs.tensors) {
+      bool same = one.storage == storage;
+      has_outputs |= one.output;
+      is_output |= one.output && same;
+      is_there |= same;
+    }
+    if (has_outputs ? is_output : is_there) return sequence;
+  }
+  return 0;
+}
+
+/* `wait_tensor`: C++ waits there for functional collectives, those of DTensor and compiled graphs. */
+struct TensorWait final : c10::OperatorKernel {
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    State* state = current.load(std::memory_order_acquire);
+    u64 sequence = 0;
+    if (state && __atomic_load_n(state->enabled, __ATOMIC_RELAXED) && stack->back().isTensor())
+      sequence = find_writer(state, storage_of(stack->back().unsafeToTensorImpl()));
+    if (!sequence) return handle.redispatchBoxed(keys & Kernel::below, stack);
+    Wait waited(state, sequence);
+    try {
+      handle.redispatchBoxed(keys & Kernel::below, stack);
+    } catch (...) {
+      waited.returned(true, false);
+      throw;
+    }
+    waited.returned(false, true);
+  }
+};
+
+torch::Library *library = nullptr, *functional = nullptr;
 
 int number_of(const py::dict& of, const char* name) { return of[name].cast<int>(); }
 
@@ -1199,6 +1264,11 @@ SHOWN int frtop_install(PyObject* operations, PyObject* callbacks) {
       library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
       count++;
     }
+    if (c10::Dispatcher::singleton().findSchema({"_c10d_functional::wait_tensor", ""})) {
+      functional = new torch::Library(
+          torch::Library::IMPL, "_c10d_functional", c10::DispatchKey::BackendSelect, __FILE__, __LINE__);
+      functional->impl("wait_tensor", torch::CppFunction::makeFromBoxedFunctor(std::make_unique<TensorWait>()));
+    }
     return count;
   } catch (...) {
     set_error();
@@ -1209,7 +1279,8 @@ SHOWN int frtop_install(PyObject* operations, PyObject* callbacks) {
 /* Removes the kernels; no op may be running. */
 SHOWN void frtop_remove() {
   delete library;
-  library = nullptr;
+  delete functional;
+  library = functional = nullptr;
 }
 
 SHOWN u64 frtop_next_sequence() { return current.load()->sequence.fetch_add(1) + 1; }
@@ -1304,13 +1375,13 @@ SHOWN PyObject* frtop_tensors() {
         found = refs.tensors;
       }
       py::list tensors;
-      for (auto& [output, weak] : found) {
-        auto strong = weak.lock();
+      for (Ref& one : found) {
+        auto strong = one.tensor.lock();
         if (!strong) continue;
         at::Tensor tensor(std::move(strong));
         auto object = py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
         if (!object) throw py::error_already_set();
-        tensors.append(py::make_tuple(output, object));
+        tensors.append(py::make_tuple(one.output, object));
       }
       result.append(py::make_tuple(sequence, tensors));
     }

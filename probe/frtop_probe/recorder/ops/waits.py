@@ -1,7 +1,8 @@
 """Wraps `Work.wait` to know exactly when a wait begins and when its op ends.
 
 Torch's own functions call it for every synchronous op, and programs for asynchronous ones. Waits in
-C++ (DDP's reducer, `wait_tensor` of functional collectives) do not pass here.
+C++ do not pass here: those of DDP's reducer, and `wait_tensor` of functional collectives, which only
+the native kernels see.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
             finally:
                 try:
                     now = clock()
-                    if silent:  # it reports nothing, but a wait without duration waited for nothing
+                    # It reports nothing, but a wait without duration waited for nothing, unless the
+                    # call itself waits: then it is over now, however long it took to begin.
+                    if silent and not (entry[5] and not entry[7].p2p):
                         before = now - begun < EXACT_NS
                     late = before and now - entry[2] > EXACT_NS
                     pending.wait_ended(entry, self, begun if late else now, failed, late)
