@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 import urllib.request
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,6 +44,8 @@ from frtop_tui.features.metrics.command import MOST_CLIENTS, _server
 from frtop_tui.features.metrics.families import MOST_ROWS, JobCollector
 
 HOSTILE = 'a"b\\c\n# HELP x\x1b]0;x\x07\u202e\ud800}'
+DOCS = Path(__file__).parents[3] / "docs"
+PANELS: list[dict[str, Any]] = json.loads((DOCS / "frtop-grafana.json").read_text())["panels"]
 Samples = dict[str, dict[tuple[str, ...], float]]
 
 
@@ -288,6 +290,12 @@ def test_wrong_options_say_what_is_right(words: list[str]) -> None:
 def test_gauges_of_hosts_are_in_the_numbers_and_bounded() -> None:
     found = collected(measured(1))
     assert found["frtop_host_cpu_ratio"]["node3",] == 0.61
+    assert found["frtop_host_memory_bytes"]["node3",] == 2**40
+    assert found["frtop_host_disk_bytes_per_second"]["node3", "read"] == 0
+    assert found["frtop_host_disk_bytes_per_second"]["node3", "written"] == pytest.approx(
+        3e6, rel=0.002
+    )
+    assert found["frtop_host_disk_busy_ratio"]["node3",] == 0.02
     assert found["frtop_host_pressure_ratio"]["node3", "cpu"] == 0.03
     assert found["frtop_host_link_bytes_per_second"]["node1", "mlx5_0:1", "sent"] == pytest.approx(
         3e9, rel=0.002
@@ -302,24 +310,36 @@ def test_gauges_of_hosts_are_in_the_numbers_and_bounded() -> None:
 
 
 def test_the_page_and_the_dashboard_have_the_metrics_that_there_are() -> None:
-    docs = Path(__file__).parents[3] / "docs"
     there = {name for name in collected(measured()) if not name.endswith("_created")}
     there -= {"frtop_build_info"}
-    page = set(re.findall(r"`(frtop_\w+)`", (docs / "features" / "metrics.md").read_text()))
+    page = set(re.findall(r"`(frtop_\w+)`", (DOCS / "features" / "metrics.md").read_text()))
     empty = {"frtop_bytes_total", "frtop_timeout_left_seconds", "frtop_step_seconds",
              "frtop_clock_error_seconds"}  # fmt: skip
     # Of statistics, which this frame has not: see `job_statistics`.
     empty |= {"frtop_op_seconds", "frtop_op_bus_bytes_per_second", "frtop_step_part_seconds",
               "frtop_samples_per_second", "frtop_rank_own_seconds", "frtop_window_seconds",
-              "frtop_op_skew_seconds"}  # fmt: skip
+              "frtop_op_skew_seconds", "frtop_group_skew_seconds"}  # fmt: skip
     assert there - page == set()
     assert page - there <= empty
-    expressions = [
-        target["expr"]
-        for panel in json.loads((docs / "frtop-grafana.json").read_text())["panels"]
-        for target in panel["targets"]
-    ]
-    assert set(re.findall(r"frtop_\w+", " ".join(expressions))) <= page
+    shown = set(re.findall(r"frtop_\w+", " ".join(target["expr"] for panel in PANELS
+                                                  for target in panel["targets"])))  # fmt: skip
+    assert shown <= there | empty
+    assert {one for one in there if one.startswith(("frtop_host_", "frtop_gpu_"))} <= shown
+    assert {"frtop_group_skew_seconds", "frtop_step_part_seconds"} <= shown
+
+
+def test_panels_of_the_dashboard_have_a_place_of_their_own() -> None:
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    cells = Counter(
+        (x, y)
+        for place in (panel["gridPos"] for panel in PANELS)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    )
+    assert max(cells.values()) == 1
+    assert max(x for x, _ in cells) < 24
+    sources = [one["datasource"] for panel in PANELS for one in (panel, *panel["targets"])]
+    assert all(one == {"type": "prometheus", "uid": "${source}"} for one in sources)
 
 
 def test_metrics_are_bounded_and_without_paths(tmp_path: Path) -> None:
@@ -328,6 +348,9 @@ def test_metrics_are_bounded_and_without_paths(tmp_path: Path) -> None:
     assert skew.value == 0.02
     assert skew.labels["op"] == "all_reduce"
     assert len(found["frtop_op_seconds"].samples) <= 3 * MOST_ROWS
+    skews = {one.labels["quantile"]: one for one in found["frtop_group_skew_seconds"].samples}
+    assert (skews["0.5"].value, skews["0.5"].labels["group"]) == (0.02, "default_pg")
+    assert skews["1"].value >= 0.02
     parts = {one.labels["part"]: one.value for one in found["frtop_step_part_seconds"].samples}
     assert parts["all"] == 0.1
     assert "data" not in parts

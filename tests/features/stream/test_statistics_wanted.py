@@ -27,9 +27,15 @@ class Nobody:
 
 
 @pytest.mark.parametrize(
-    ("only", "wanted"), [((), ["verdicts", "closed"]), (("--only", "states"), ["closed"])]
+    ("only", "wanted"),
+    [
+        ((), ["verdicts", "closed"]),
+        (("--only", "states"), ["closed"]),
+        (("--gauges",), ["verdicts", "gauges", "closed"]),
+        (("--only", "gauges"), ["gauges", "closed"]),
+    ],
 )
-def test_verdicts_need_statistics(
+def test_verdicts_and_skew_need_statistics(
     monkeypatch: pytest.MonkeyPatch, only: tuple[str, ...], wanted: list[str]
 ) -> None:
     source = Nobody()

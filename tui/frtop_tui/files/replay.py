@@ -63,6 +63,8 @@ class _Replay:
             )
             if box.gauges is not None:
                 self._state.apply_gauge_history(name, box.gauges)
+            if box.minutes is not None:
+                self._state.apply_gauge_minutes(name, box.minutes)
         for _, name, response in responses:
             self._state.apply_snapshots(name, response)
         self._apply_histories(end)

@@ -67,6 +67,25 @@ class HostGauges(Struct, frozen=True):
         """When the values of the history were read, by the host's clock."""
         return _unpacked(self.times, self.points) if self.points else ()
 
+    def as_of(self, place: int) -> HostGauges:
+        """The gauges at one of the times of the history."""
+        subjects = (
+            replace(one, values=self._values(one, place), problem="") for one in self.subjects
+        )
+        return replace(self, at_ns=self.past_times()[place], subjects=tuple(subjects), points=0)
+
+    def _values(self, subject: GaugedSubject, place: int) -> Mapping[str, int]:
+        """A subject's values then; what hardly changes, like a limit, may have no history."""
+        found = dict(subject.values)
+        for gauge in subject.history:
+            past = self.past(subject, gauge)
+            value = past[place] if place < len(past) else UNKNOWN
+            if value == UNKNOWN:
+                found.pop(gauge, None)
+            else:
+                found[gauge] = value
+        return found
+
     @property
     def host(self) -> Mapping[str, int]:
         """The figures of the host itself."""

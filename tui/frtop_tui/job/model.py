@@ -297,6 +297,7 @@ class HostView(Struct, frozen=True, gc=False):
     address: str = ""  # where its agent is, "" when not known yet
     progress: str = ""  # progress of a slow connection
     gauges: HostGauges | None = None  # None: its agent has sent none
+    minutes: HostGauges | None = None  # means of each minute of a recorded run, as history
     monotonic_ns: int = 0  # its monotonic clock plus this is the operator's
     as_of_ns: int = 0  # operator's clock: when it sent what is known of it
     none_found: bool = False  # its agent has searched, and found no rank but those it reports

@@ -15,6 +15,7 @@ from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.job.checksums import ChecksumComparisons
 from frtop_tui.job.coverage import nameless_text
 from frtop_tui.job.host import HostRecord
+from frtop_tui.job.host_gauges import GaugeRecord
 from frtop_tui.job.job_activity import JobActivities
 from frtop_tui.job.jobs import JobPicker, JobRanks, by_job, newest_first, nothing_to_show
 from frtop_tui.job.model import (
@@ -138,6 +139,13 @@ class JobState:
         """Takes in the last ten minutes of a host's gauges."""
         if (known := self._hosts.get(host)) is not None:
             known.gauges.apply_history(history)
+
+    def apply_gauge_minutes(self, host: str, history: wire.GaugeHistory) -> None:
+        """Takes in the gauges of each minute of a run on a host."""
+        if (known := self._hosts.get(host)) is not None:
+            record = GaugeRecord()
+            record.apply_history(history)
+            known.view = replace(known.view, minutes=record.view())
 
     def apply_snapshots(self, host: str, response: wire.SnapshotResponse) -> None:
         """Takes in snapshots; drops those of ranks that are no longer known."""

@@ -194,10 +194,10 @@ class GaugeTable:
         times = self._minutes[first:]
         if not times:
             return None
-        whole = ((one.wired, one.minutes[first:]) for one in self._series() if one.minutes)
+        points_of = ((one.wired, one.minutes[first:]) for one in self._series() if one.minutes)
         columns = tuple(
             wire.GaugeColumn(wired, pack(points))
-            for wired, points in whole
+            for wired, points in points_of
             if points.count(UNKNOWN) < len(points)
         )
         used = {column.series.subject for column in columns}

@@ -21,6 +21,7 @@ from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.model import GroupView, Health, HostState, RankState
 from frtop_tui.job.naming import job_call
 from frtop_tui.job.statistics import CallRow, JobStatistics
+from frtop_tui.statistics.group_skew import group_skews
 from frtop_tui.statistics.orders import ordered
 from frtop_tui.statistics.step_table import step_rows
 from frtop_tui.text.statistics_words import group_words, labels_of
@@ -90,6 +91,7 @@ class JobCollector:
                 families += self._of_hosts(self._frame)
                 if self._frame.statistics is not None:
                     families += _of_statistics(self._frame, self._frame.statistics)
+                    families.append(self._skews(self._frame, self._frame.statistics))
         yield from families
 
     def _of_job(self, frame: Frame) -> Iterator[Any]:
@@ -158,6 +160,21 @@ class JobCollector:
         yield _gauge("longest_wait_seconds",
                      "How long the op that blocks a rank has been pending.",
                      max(waits, default=0.0))  # fmt: skip
+
+    def _skews(self, frame: Frame, found: JobStatistics) -> Any:
+        """The skew of each group; of groups with the same labels that with the largest median."""
+        views = {group.key: group for group in frame.groups}
+        largest: dict[GroupLabels, tuple[int, int]] = {}
+        for one in group_skews(found):
+            view = views.get(one.group)
+            if view is not None and (labels := self._labels_of(view, frame)) is not None:
+                times = one.median_ns, one.max_ns
+                largest[labels] = max(times, largest.get(labels, (0, 0)))
+        return _gauges("group_skew_seconds",
+                       "Time from the first to the last arrival at sampled collectives of a group.",
+                       (*_GROUP, "quantile"),
+                       (((*labels, quantile), _seconds(ns)) for labels, times in largest.items()
+                        for quantile, ns in zip(("0.5", "1"), times, strict=True)))  # fmt: skip
 
     def _labels_of(self, group: GroupView, frame: Frame) -> GroupLabels | None:
         """The group's labels, as its first known member names it."""
@@ -232,6 +249,7 @@ def _of_gauges(hosts: list[tuple[str, HostGauges]]) -> Iterator[Any]:
     yield _gauges("host_cpu_ratio", "Share of processor time in use.", ("host",), read("cpu", 1000))
     yield _gauges("host_memory_available_bytes", "Memory available.", ("host",),
                   read("mem_available"))  # fmt: skip
+    yield _gauges("host_memory_bytes", "Memory that there is.", ("host",), read("mem_total"))
     yield _gauges("host_pressure_ratio", "Share of the last 10 s in which some task waited.",
                   ("host", "resource"),
                   (((*labels, resource), share)
@@ -239,6 +257,17 @@ def _of_gauges(hosts: list[tuple[str, HostGauges]]) -> Iterator[Any]:
                   )  # fmt: skip
     yield _gauges("host_disk_used_ratio", "Fullest file system that ranks use.", ("host",),
                   (((host,), _fullest(gauges)) for host, gauges in hosts))  # fmt: skip
+    yield _gauges("host_disk_bytes_per_second",
+                  "Throughput of the disks that ranks use, all together.", ("host", "way"),
+                  (((host, way), sum(rates)) for host, gauges in hosts
+                   for way in ("read", "written")
+                   if (rates := [disk.values[way] for disk in gauges.of_kind("disk")
+                                 if way in disk.values])))  # fmt: skip
+    yield _gauges("host_disk_busy_ratio", "Share of time in which the busiest of them worked.",
+                  ("host",),
+                  (((host,), max(shares) / 1000) for host, gauges in hosts
+                   if (shares := [disk.values["busy"] for disk in gauges.of_kind("disk")
+                                  if "busy" in disk.values])))  # fmt: skip
     yield _gauges("host_link_bytes_per_second", "Throughput of a link.", ("host", "link", "way"),
                   (((host, label(link.name), way), link.values[way])
                    for host, gauges in hosts

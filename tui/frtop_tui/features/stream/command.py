@@ -15,9 +15,12 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.stream.events import SCHEMA, EventsLost, StreamEnd, StreamEvent, StreamHead
 from frtop_tui.features.stream.frame_events import FrameEvents, shown_job
+from frtop_tui.features.stream.gauge_events import GaugeEvents
 from frtop_tui.features.stream.op_events import OpEvents
 from frtop_tui.features.stream.output import ENCODERS, EventOutput
+from frtop_tui.features.stream.verbs import EVERY_S
 from frtop_tui.job.unix_times import Timeline
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 if TYPE_CHECKING:
     from frtop_tui.connect.live import LiveSource
@@ -33,6 +36,8 @@ PAUSE_S: Final = 0.05
 def run(options: argparse.Namespace) -> int:
     """Returns 0 at the end of a recorded job; streams a live job until somebody ends it."""
     timeline = Timeline()
+    if options.gauges is not None:
+        options.only = tuple(dict.fromkeys((*options.only, "gauges")))
     events = FrameEvents(timeline, options.only, options.rank)
     return (_recorded if options.paths else _live)(options, timeline, events)
 
@@ -59,21 +64,26 @@ def _events_of_file(
         for rank, view in frame.ranks.items():
             if options.rank is None or rank in options.rank:
                 yield from ops.recorded(view)
+    if "gauges" in options.only:
+        yield from _gauges(options, timeline).recorded(frame)
     yield from events.of(frame)
     yield StreamEnd(at_s=timeline.unix_s(frame.now_ns), reason="recorded")
 
 
 def _live(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) -> int:
     with connected(options, judges="verdicts" in options.only) as source:
+        if "gauges" in options.only:
+            source.want_statistics(StatisticsWanted(), whom="gauges")
         frame = _first(source, options.wait)
         show_progress("")
         if "ops" in options.only:
             _follow(source, frame, options)
+        gauges = _gauges(options, timeline) if "gauges" in options.only else None
         timeline.begin(frame)
         output = _output(options)
         try:
             output.put(_head(frame, options, timeline))
-            _pump(source, output, timeline, events)
+            _pump(source, output, timeline, events, gauges)
         finally:
             output.close(LAST_S)
     return 0
@@ -112,7 +122,17 @@ def _follow(source: LiveSource, frame: Frame, options: argparse.Namespace) -> No
     source.follow_ops(options.rank)
 
 
-def _pump(source: LiveSource, output: EventOutput, timeline: Timeline, events: FrameEvents) -> None:
+def _gauges(options: argparse.Namespace, timeline: Timeline) -> GaugeEvents:
+    return GaugeEvents(timeline, options.gauges or EVERY_S)
+
+
+def _pump(
+    source: LiveSource,
+    output: EventOutput,
+    timeline: Timeline,
+    events: FrameEvents,
+    gauges: GaugeEvents | None,
+) -> None:
     """Runs until the reader leaves, or somebody interrupts frtop."""
     last: Frame | None = None
     held: list[FollowedOps] = []
@@ -130,6 +150,8 @@ def _pump(source: LiveSource, output: EventOutput, timeline: Timeline, events: F
             output.put(EventsLost(at_s=at_s, why="reader", counts=lost))
             events.forget()
         for event in events.of(frame):
+            output.put(event)
+        for event in gauges.of(frame) if gauges is not None else ():
             output.put(event)
         # These ops came before this frame, which knows their groups.
         for event in OpEvents(frame, timeline).followed(held):

@@ -142,6 +142,53 @@ class OpEnded(StreamEvent, frozen=True, tag="op_ended"):
     error_s: float | None
 
 
+class GaugesRead(StreamEvent, frozen=True, tag="gauges"):
+    """Figures of a host, or of something on it. Comes with `gauges`, at most once an interval.
+
+    From a file, readings of the last ten minutes come one after the other, and before them means of
+    each minute, as far as the file has them.
+    """
+
+    host: str
+    read_s: float  # when they were read, by that host's clock
+    kind: str  # "host", "cgroup", "disk", "nic", "infiniband", "gpu", "rank"
+    name: str  # which of them; "" for the host and for a rank
+    ranks: str  # that use it, folded; "" if that is not known
+    values: dict[str, int]  # as named in docs/features/gauges.md, in the same units on the wire
+
+
+class SkewSeen(StreamEvent, frozen=True, tag="skew"):
+    """How far apart the ranks of a group arrive at its collectives. Comes with `gauges`."""
+
+    group: str
+    group_ranks: str  # folded
+    sampled: int  # ops of the last minute, of a file: of all that it has
+    median_s: float  # from the first to the last arrival
+    max_s: float
+    error_s: float | None  # how much of it the clocks of hosts may explain
+    last_rank: int  # that arrived last most often
+    last_count: int  # at how many of the sampled ops
+
+
+class StepParts(StreamEvent, frozen=True, tag="step_parts"):
+    """Medians of the parts of a step, over the same time as skew. Comes with `gauges`.
+
+    None: not recorded. Communication took between `communication_least_s` and
+    `communication_most_s` of a step; no op was pending for `own_s`.
+    """
+
+    rank: int | None  # None: of all ranks; else one of those with the most own time
+    steps: int
+    all_s: float
+    own_s: float
+    communication_least_s: float
+    communication_most_s: float
+    data_s: float | None
+    forward_s: float | None
+    backward_s: float | None
+    optimizer_s: float | None
+
+
 class EventsLost(StreamEvent, frozen=True, tag="lost"):
     """Events that were not written. The current hosts, states and verdicts follow.
 

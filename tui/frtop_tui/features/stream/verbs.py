@@ -7,11 +7,13 @@ from typing import Final
 
 from frtop_tui.cli.file_options import add_consumer, add_wait
 from frtop_tui.cli.host_options import add_connection
-from frtop_tui.cli.option_values import rank_list
+from frtop_tui.cli.option_values import rank_list, seconds
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs
 
-KINDS: Final = ("ops", "states", "verdicts", "progress")
+KINDS: Final = ("ops", "states", "verdicts", "progress", "gauges")
 """The choices of `--only`."""
+EVERY_S: Final = 10.0
+"""Seconds between two events about the gauges of one host."""
 
 
 def _stream(verbs: Verbs[Parser]) -> None:
@@ -20,7 +22,8 @@ def _stream(verbs: Verbs[Parser]) -> None:
         "stream",
         summary="send what happens in a job to another program",
         description="Writes events to standard output, one JSON object a line, or msgpack maps: how"
-        " hosts, ranks and groups change, verdicts as they come and go, and on request every op."
+        " hosts, ranks and groups change, verdicts as they come and go, and on request every op and"
+        " the gauges of hosts."
         " docs/features/stream.md has more. A reader that is too slow gets an event `lost` with"
         " counts. A file is streamed from beginning to end; a live job until ^C (exit status 130),"
         " or until the reader leaves (1).",
@@ -33,8 +36,11 @@ def _stream(verbs: Verbs[Parser]) -> None:
                       )  # fmt: skip
     verb.add_argument("--only", type=_event_kinds, metavar="KINDS",
                       default=("states", "verdicts", "progress"),
-                      help="some of ops,states,verdicts,progress (default: all but ops)"
-                      )  # fmt: skip
+                      help="some of ops,states,verdicts,progress,gauges (default: all but ops and"
+                      " gauges)")  # fmt: skip
+    verb.add_argument("--gauges", type=seconds, nargs="?", const=EVERY_S, metavar="SECONDS",
+                      help="also figures of hosts, GPUs, skew and steps, once in this time"
+                      f" (default {EVERY_S:.0f})")  # fmt: skip
     verb.add_argument("--rank", type=rank_list, metavar="LIST",
                       help="only states and ops of these ranks: 0-3,8")  # fmt: skip
     add_wait(verb)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from frtop_tui.diagnosis.causes import SlowWord
 from frtop_tui.diagnosis.evidence.host_facts import FactKind, HostFact, facts_of
 from frtop_tui.diagnosis.thresholds import GAUGED_NS, MIN_FACT_READINGS, OF_PEERS
-from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, HostGauges
+from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.model import HostView, Rank
 
 MOST_READINGS: Final = 12
@@ -74,29 +74,9 @@ def _readings(gauges: HostGauges, since_ns: int, until_ns: int) -> Iterable[Host
     stride = max(1, -(-len(places) // MOST_READINGS))
     for place in places[::-stride]:
         if times[place] < gauges.at_ns:
-            yield _as_of(gauges, place)
+            yield gauges.as_of(place)
     if since_ns <= gauges.at_ns <= until_ns + READ_AGAIN_NS:
         yield replace(gauges, points=0)
-
-
-def _as_of(gauges: HostGauges, place: int) -> HostGauges:
-    subjects = tuple(
-        replace(one, values=_values(gauges, one, place), problem="") for one in gauges.subjects
-    )
-    return replace(gauges, subjects=subjects, points=0)
-
-
-def _values(gauges: HostGauges, subject: GaugedSubject, place: int) -> Mapping[str, int]:
-    """A subject's values then; what hardly changes, like a limit, may have no history."""
-    found = dict(subject.values)
-    for gauge in subject.history:
-        past = gauges.past(subject, gauge)
-        value = past[place] if place < len(past) else UNKNOWN
-        if value == UNKNOWN:
-            found.pop(gauge, None)
-        else:
-            found[gauge] = value
-    return found
 
 
 class HostEvidence(Struct, frozen=True):
