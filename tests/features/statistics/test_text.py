@@ -17,6 +17,7 @@ from frtop_tui.features.statistics.comparison_words import comparison_lines
 from frtop_tui.files import capture
 from frtop_tui.statistics.limits import limits_of
 from frtop_tui.statistics.wanted import StatisticsWanted
+from frtop_tui.text.statistics_words import coverage_words
 from job_statistics.captures import write
 from job_statistics.ranks import MS
 
@@ -39,6 +40,26 @@ def test_a_capture_has_statistics(tmp_path: Path) -> None:
     # They are computed when the file is opened. Where it has no histories, they are written.
     capture.write(tmp_path / "b.cap", frame, {}, ())
     assert capture.read(tmp_path / "b.cap").statistics == found
+
+
+@pytest.mark.parametrize(("kernels", "late", "says"), [
+    ("Python: none was built", 200, ("200 of 320 ops", "frtop build-native", "a profile")),
+    ("native", 200, ("200 of 320 ops", "nobody was seen to wait")),
+    ("Python: none was built", 10, ()),
+])  # fmt: skip
+def test_what_makes_ends_exact_is_said_where_many_are_upper_bounds(
+    tmp_path: Path, kernels: str, late: int, says: tuple[str, ...]
+) -> None:
+    frame = write(tmp_path / "a.cap")
+    assert frame.statistics is not None
+    (row,) = frame.statistics.calls
+    view = frame.ranks[0]
+    identity = replace(view.identity, settings=(("frtop kernels", kernels),))
+    found = replace(frame.statistics, calls=(replace(row, late=late),))
+    ranks = {**frame.ranks, 0: replace(view, identity=identity)}
+    said = coverage_words(replace(frame, ranks=ranks), found)
+    assert bool(said) == bool(says)
+    assert all(one in " ".join(said) for one in says)
 
 
 def test_a_recorded_source_counts_again_what_is_asked_for(tmp_path: Path) -> None:

@@ -155,7 +155,8 @@ def _time(frame: Frame) -> Iterable[Block]:
     """The tables of statistics, and what they lack; nothing if nothing is known."""
     found = frame.statistics
     if found is not None and (found.calls or found.steps):
-        yield items(filter(None, (window_words(found), clock_words(found), *coverage_words(found))))
+        lacks = coverage_words(frame, found)
+        yield items(filter(None, (window_words(found), clock_words(found), *lacks)))
         yield table(HEAD, call_cells(frame, found, most=MOST_CALLS))
         if steps := step_rows(found):
             yield table(STEP_HEAD, step_cells(steps))

@@ -57,7 +57,7 @@ def statistics_lines(frame: Frame, order: str = SLOWEST) -> list[str]:
 def head_lines(frame: Frame, found: JobStatistics, *facts: str) -> list[str]:
     """The job with these facts, then what the figures lack."""
     title = job_title(frame.job) if frame.job is not None else "frtop"
-    notes = (f"note  {one}" for one in coverage_words(found))
+    notes = (f"note  {one}" for one in coverage_words(frame, found))
     return [" · ".join(filter(None, (title, *facts))), *notes]
 
 

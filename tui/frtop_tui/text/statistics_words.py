@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.model import GroupView
+from frtop_tui.job.model import GroupView, Rank
 from frtop_tui.job.naming import GroupKey, folded, shortened, without_number
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.statistics import CallRow, JobStatistics
@@ -15,6 +15,10 @@ from frtop_tui.job.units import NOT_KNOWN, byte_sizes, duration, timing, window
 
 LONGEST_S: Final = 3600.0
 """As far back as rings reach: 8,192 or 65,536 ops of a rank, usually minutes."""
+MANY_BOUNDS: Final = 0.05
+"""From this share of ops on, it is said that their ends are upper bounds."""
+KERNELS: Final = "frtop kernels"
+"""The setting that says which kernels record a rank."""
 _SLICES_S: Final = 20.0
 """A window consists of slices of this length, so it may be longer than asked for."""
 
@@ -120,12 +124,30 @@ def waiting_words(frame: Frame, found: JobStatistics | None, no_answer: str = ""
     return no_answer or f"waiting for the ranks' answers ({answered} of {every})"
 
 
-def coverage_words(found: JobStatistics) -> list[str]:
+def coverage_words(frame: Frame, found: JobStatistics) -> list[str]:
     """What the figures lack, in sentences."""
     lines = [f"no figures of {folded(found.missing)}"] if found.missing else []
     if found.lost:
         lines.append(f"{found.lost:,} ops could not be read")
-    return [*lines, *found.notes]
+    return [*lines, *bounds_words(frame, found), *found.notes]
+
+
+def bounds_words(frame: Frame, found: JobStatistics) -> list[str]:
+    """Which share of ops has no exact end, if it matters, and what gives them one."""
+    calls = [call for call in found.calls if not call.on_device]
+    late, count = sum(call.late for call in calls), sum(call.count for call in calls)
+    if not late or late < MANY_BOUNDS * count:
+        return []
+    known = f"{late:,} of {count:,} ops have only an upper bound (≤) of their end, and no duration"
+    if any(map(_has_python_kernels, map(frame.ranks.get, found.ranks))):
+        native = "native kernels (`frtop build-native` before the next start) or a profile make"
+        return [f"{known}: C++ waits for them, or nobody does; {native} ends exact"]
+    return [f"{known}: nobody was seen to wait for them"]
+
+
+def _has_python_kernels(view: Rank | None) -> bool:
+    """Whether the recorder's kernels are those in Python, which do not see what C++ waits for."""
+    return view is not None and dict(view.identity.settings).get(KERNELS, "").startswith("Python")
 
 
 def ranks_words(found: JobStatistics) -> str:

@@ -1,8 +1,8 @@
 """Wraps `Work.wait` to know exactly when a wait begins and when its op ends.
 
 Torch's own functions call it for every synchronous op, and programs for asynchronous ones. Waits in
-C++ do not pass here: those of DDP's reducer, and `wait_tensor` of functional collectives, which only
-the native kernels see.
+C++ do not pass here: those of DDP's reducer, and those of functional collectives (`wait_tensor`),
+which only the native kernels see.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from frtop_tui.screens.windowed import WINDOWS, WindowedScreen
 from frtop_tui.statistics.step_table import StepRow, step_rows
 from frtop_tui.text.statistics_table import step_cell
 from frtop_tui.text.statistics_words import (
+    bounds_words,
     clock_words,
     no_steps_words,
     waiting_words,
@@ -251,7 +252,7 @@ def scope_lines(frame: Frame, width: int, no_answer: str = "") -> list[Line]:
         waiting = waiting_words(frame, None, no_answer)
         return [plain(waiting)] if frame.recorded is None else []
     rows = flow(scope_parts(frame, statistics, no_answer), width, between=" · ")
-    for note in statistics.notes:
+    for note in (*bounds_words(frame, statistics), *statistics.notes):
         rows += wrap(note, width, "dim", ("note  ", "dim"))
     return rows
 
