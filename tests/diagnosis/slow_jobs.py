@@ -115,6 +115,7 @@ class SteppingJob:
                     bytes=meeting.bytes,
                     ended_ns=round(end * MS),
                     error_ns=self.error_ns,
+                    transfer_ns=round(meeting.transfer(group) * MS),
                 )
             )
             for rank in group:
@@ -187,8 +188,9 @@ def over_a_slow_link() -> SteppingJob:
     """Ops of the groups of rank 1 take 40 ms, those of the others 8 ms."""
     job = SteppingJob(4)
     pairs, across = ((0, 1), (2, 3)), ((0, 2), (1, 3))
-    for groups, name in ((pairs, "tp"), (across, "dp")):
-        job.meetings.append(Meeting(groups, lambda rank, step: 20.0, name=name))
+    for line, (groups, name) in enumerate(((pairs, "tp"), (across, "dp")), 20):
+        site = wire.Site(SITE.file, line, SITE.function)
+        job.meetings.append(Meeting(groups, lambda rank, step: 20.0, name=name, site=site))
     for meeting in job.meetings:
         meeting.transfer = lambda group: 40.0 if 1 in group else 8.0
     return job.run(250)

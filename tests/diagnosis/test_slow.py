@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.slow_jobs import BEGUN_NS, MS, Meeting, SteppingJob, data_parallel
+from diagnosis.slow_jobs import BEGUN_NS, MS, SITE, Meeting, SteppingJob, data_parallel
 from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.cases.slow.detect import compared, search
@@ -17,6 +18,8 @@ from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks
 from frtop_tui.diagnosis.cases.slow.slow_links import SlowLink
 from frtop_tui.diagnosis.cases.slow.straggling import chance
 from frtop_tui.job.statistics import JobStatistics
+
+OTHER_SITE: Final = wire.Site(SITE.file, SITE.line + 1, SITE.function)
 
 
 def late(job: SteppingJob, *, steps: bool = True, **shape: Any) -> dict[tuple[int, ...], float]:
@@ -490,6 +493,58 @@ def test_the_link_between_two_ranks_blames_neither() -> None:
 
 def test_equal_links_are_no_finding() -> None:
     assert not links_of(linked(set()).run(200))
+
+
+def alike_groups(
+    transfer: Mapping[int, float], *, name: str = "tp", late: float = 0.0
+) -> SteppingJob:
+    """Four tensor-parallel pairs. `transfer` has the ms of some; the others take 8 ms."""
+    pairs = [(2 * n, 2 * n + 1) for n in range(4)]
+    job = SteppingJob(8)
+    for n, pair in enumerate(pairs):
+        job.meetings.append(
+            Meeting(
+                (pair,),
+                lambda rank, _: 20.0 + late * (rank == 1),
+                lambda _, n=n: transfer.get(n, 8.0),  # type: ignore[misc]
+                name=name.format(n),
+            )
+        )
+    job.meetings.append(Meeting((job.everybody,), lambda rank, step: 5.0, site=OTHER_SITE))
+    return job
+
+
+@pytest.mark.parametrize("name", ["tp", "tp:{}", "tp_{}", "undefined"])
+def test_groups_are_compared_with_similar_ones_whatever_they_are_called(name: str) -> None:
+    [link] = links_of(alike_groups({2: 24.0}, name=name).run(200))
+    assert (link.ranks, link.alike) == ((4, 5), 4)
+    assert (link.transfer_ns / 1e6, link.usual_ns / 1e6) == pytest.approx((24, 8), rel=0.05)
+
+
+@pytest.mark.parametrize("job", [
+    alike_groups({2: 11.0}),  # slower, but not by as much as a bad link
+    alike_groups({}, late=16.0),  # a member of the first pair comes late
+])  # fmt: skip
+def test_a_link_is_accused_only_where_data_moves_slowly(job: SteppingJob) -> None:
+    assert not links_of(job.run(200))
+
+
+def test_groups_on_more_hosts_are_other_groups() -> None:
+    job = alike_groups({2: 24.0}).run(200)
+    hosts = {rank: f"node{rank == 5}" for rank in range(8)}
+    assert not search(job.statistics(), job.frame(hosts=hosts))[1]
+
+
+def test_axes_that_share_a_line_are_not_compared() -> None:
+    job = linked({(0, 1), (2, 3)})
+    for meeting in job.meetings:
+        meeting.name, meeting.site = "undefined", SITE
+    assert not links_of(job.run(200))
+
+
+def test_ops_on_devices_tell_nothing_of_links() -> None:
+    job = alike_groups({2: 24.0}).run(200)
+    assert not search(job.statistics(), job.frame(device=True))[1]
 
 
 def test_the_chance_of_dice() -> None:

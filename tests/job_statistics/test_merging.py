@@ -225,6 +225,24 @@ def test_groups_whose_descriptions_differ_in_their_number_are_alike() -> None:
     assert sum(one.waited_ns for one in each) == ORDERS["waiting"](row)
 
 
+@pytest.mark.parametrize(("ms", "apart"), [(3, ["tp:2"]), (1.2, [])])
+def test_a_group_whose_data_moves_longer_than_that_of_similar_groups_is_apart(
+    ms: float, apart: list[str]
+) -> None:
+    def ops(took_ms: float) -> tuple[SampledOp, ...]:
+        took = round(took_ms * MS)
+        return tuple(
+            SampledOp(n, {0: n * S, 1: n * S + n}, True, error_ns=0, transfer_ns=took + n * 1000)
+            for n in range(20)
+        )
+
+    keys = [GroupKey(f"tp:{n}", f"{n}") for n in range(4)]
+    groups = [SampledGroup(key, (0, 1), ops(ms if n == 2 else 1)) for n, key in enumerate(keys)]
+    found = JobStatistics(0, S, 0, groups=tuple(groups))
+    row = CallRow("", tuple(keys), None, 0, (0, 1), count=80)
+    assert [one.key.name for one in SampledByGroup(found).groups_apart(row)] == apart
+
+
 def test_few_of_many_groups_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of 1,280 groups with the others would hold up a screen for seconds."""
     compared: list[int] = []

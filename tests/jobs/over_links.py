@@ -22,8 +22,8 @@ def main() -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.0)
     own = {}
     for name, groups in (("tensor", ((0, 1), (2, 3))), ("data", ((0, 2), (1, 3)))):
-        for ranks in groups:
-            group = dist.new_group(list(ranks), group_desc=name)
+        for number, ranks in enumerate(groups):
+            group = dist.new_group(list(ranks), group_desc=f"{name}:{number}")
             if rank in ranks:
                 own[name] = group
     gradient = torch.ones(ELEMENTS)

@@ -152,6 +152,10 @@ WORKING_GPU: Final = 500
 MIN_SLOW_SHARE: Final = 0.05
 """Share of the time that all others lose. Noise costs 1 to 3 %, and nobody changes a job for
 that."""
+SLOW_LINK: Final = 1.5
+"""Ops of a group with a slow link take this many times as long as those of similar groups. A link
+that runs at half of its lanes or speed makes it nearly 2; other placement and traffic make 1.1 to
+1.2."""
 SLOW_CHANCE: Final = 1e-8
 """Probability that one look finds anybody by chance. Looks are at least 5 s apart and overlap; even
 if they were independent, a job that is always watched would be accused once in 16 years."""
@@ -179,6 +183,10 @@ MOST_ARRIVALS: Final = 200_000
 ARRIVALS_PER_S: Final = 10_000
 """Arrivals searched on average: 2 % of a core. For 4,096 ranks with 250,000 a minute, that is a
 search every 25 s."""
+LOW_GPU_USE: Final = 50
+"""Percent of the time in which any kernel ran: below it, more of the time none did."""
+ALWAYS_COMPUTES: Final = 0.9
+"""Cores that a process uses: with fewer, it waits for something now and then."""
 EXPLAINED_SHARE: Final = 0.5
 """A cause that accounts for at least this share of the lateness explains it: no other is larger."""
 SLOW_CAUSE_NS: Final = 6_000_000_000

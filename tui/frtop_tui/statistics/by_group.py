@@ -25,6 +25,9 @@ COMPARED: Final = 256
 LOOKED_AT: Final = 8
 """How many groups of a row, latest first, to compare with the others."""
 
+LONGER: Final = 1 / 3
+"""Share of a transfer by which it is longer than those of similar groups: as over a slow link."""
+
 
 class GroupCalls(NamedTuple):
     """One group of a row; `waited_ns` is the total time that its ranks waited."""
@@ -59,18 +62,27 @@ class SampledByGroup:
         return [self._calls(row, key, ops[key], ns) for key, ns in _waited(row, ops)]
 
     def groups_apart(self, row: CallRow) -> list[GroupCalls]:
-        """The groups among the `LOOKED_AT` latest that are later than the others, not by chance."""
+        """The groups that differ from the others, not by chance, the latest first.
+
+        Their ranks wait longer for the last one, or data moves longer once all have arrived: the
+        first `LOOKED_AT` groups in each of these are compared.
+        """
         ops = self._ops_of(row)
         # A comparison needs only a few ops of each other group, however many there are.
         each = max(1, COMPARED // max(1, len(ops)))
-        skews = {key: [op.skew_ns for op in several[-each:]] for key, several in ops.items()}
-        found = []
-        for key, waited_ns in _waited(row, ops)[:LOOKED_AT]:
-            one = self._calls(row, key, ops[key], waited_ns)
-            others = [ns for other, several in skews.items() if other != key for ns in several]
-            if _is_apart(one.row, ops[key], others):
-                found.append(one)
-        return found
+        waited = _waited(row, ops)
+        ns, found = dict(waited), dict[GroupKey, GroupCalls]()
+        for times, order, is_apart in (
+            (_skews, [key for key, _ in waited], _is_later),
+            (_transfers, _slowest(ops), _is_slower),
+        ):
+            values = {key: times(several[-each:]) for key, several in ops.items()}
+            for key in order[:LOOKED_AT]:
+                others = [ns for other, several in values.items() if other != key for ns in several]
+                one = self._calls(row, key, ops[key], ns[key])
+                if key not in found and is_apart(one.row, ops[key], others):
+                    found[key] = one
+        return [*found.values()]
 
     def _ops_of(self, row: CallRow) -> dict[GroupKey, list[SampledOp]]:
         size = ANY if row.sizes else row.size.bit_length() - 1 if row.size else 0
@@ -114,16 +126,40 @@ def _of_group(row: CallRow, group: SampledGroup, ops: Sequence[SampledOp]) -> Ca
     )  # fmt: skip
 
 
-def _is_apart(one: CallRow, ops: Sequence[SampledOp], others: Sequence[int]) -> bool:
-    """Whether this group names a rank, and its ops wait longer than the other groups'.
+def _skews(ops: Sequence[SampledOp]) -> list[int]:
+    return [op.skew_ns for op in ops]
 
-    The difference must exceed the noise and a bucket, as when `frtop diff` compares two windows,
-    and the clock error.
+
+def _transfers(ops: Sequence[SampledOp]) -> list[int]:
+    return [op.transfer_ns for op in ops if op.transfer_ns is not None]
+
+
+def _slowest(ops: Mapping[GroupKey, Sequence[SampledOp]]) -> list[GroupKey]:
+    """The groups whose transfers are known, the longest first."""
+    medians = {key: median(known) for key, those in ops.items() if (known := _transfers(those))}
+    return sorted(medians, key=lambda key: (-medians[key], len(key.name), key.name))
+
+
+def _is_later(one: CallRow, ops: Sequence[SampledOp], others: Sequence[int]) -> bool:
+    """Whether this group names a rank, and its ops wait longer than the other groups'."""
+    return last_to_arrive([one]).rank is not None and _exceeds(_skews(ops), ops, others, BUCKET)
+
+
+def _is_slower(_: CallRow, ops: Sequence[SampledOp], others: Sequence[int]) -> bool:
+    """Whether its data moves half as long again as that of the other groups."""
+    return _exceeds(_transfers(ops), ops, others, LONGER)
+
+
+def _exceeds(
+    values: Sequence[int], ops: Sequence[SampledOp], others: Sequence[int], share: float
+) -> bool:
+    """Whether the values of a group exceed those of the others.
+
+    The difference must exceed the noise, as when `frtop diff` compares two windows, a share of the
+    value, and the clock error.
     """
-    if last_to_arrive([one]).rank is None:
-        return False
-    found = measured(others, [op.skew_ns for op in ops])
+    found = measured(others, values)
     if found.change != "slower" or found.before_ns is None or found.after_ns is None:
         return False
     error = max(op.error_ns or 0 for op in ops)
-    return found.after_ns - found.before_ns > max(error, BUCKET * found.after_ns)
+    return found.after_ns - found.before_ns > max(error, share * found.after_ns)

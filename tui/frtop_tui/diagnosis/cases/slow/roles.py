@@ -16,7 +16,7 @@ from typing import Final
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.thresholds import OTHER_WORK
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.naming import GroupKey, without_number
 from frtop_tui.job.statistics import JobStatistics, SampledGroup
 
 NEED_ALL: Final = frozenset({
@@ -92,10 +92,12 @@ def on_devices(frame: BaseFrame) -> frozenset[GroupKey]:
     return frozenset(group.key for group in frame.groups if group.backend not in _ON_HOSTS)
 
 
-def alike(frame: BaseFrame, groups: Sequence[SampledGroup]) -> list[list[SampledGroup]]:
-    """Sets of two or more groups with the same description and size."""
-    descriptions = {group.key: group.description for group in frame.groups}
-    found: defaultdict[tuple[str, int], list[SampledGroup]] = defaultdict(list)
-    for group in groups:
-        found[descriptions.get(group.group, ""), len(group.members)].append(group)
-    return [those for those in found.values() if len(those) > 1]
+def axis_of(
+    group: SampledGroup, description: str, hosts: Mapping[int, str]
+) -> tuple[str, int, int]:
+    """What similar groups have in common: description without its number, members, their hosts.
+
+    Within one host data takes another way than between hosts.
+    """
+    label = "" if description == "undefined" else without_number(description)
+    return label, len(group.members), len({hosts.get(rank, "") for rank in group.members})

@@ -1,8 +1,10 @@
-"""Groups whose ops take long although all members arrive together, and what they have in common.
+"""Groups whose ops take long once all members have arrived, and what these have in common.
 
 Similar groups move the same data in the same calls. If some of them take longer in part after part,
 the rank or host that is in all of these and in none of the others has the slow link; if there is
-none, it is a link between the members.
+none, it is a link between the members. Time counts from the last arrival, so that no late member,
+and no work before the op, makes a link slow. Ops on devices say nothing: hosts issue them early,
+and they wait there for earlier work.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from typing import NamedTuple
 from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.cases.slow.parts import Part, boundaries
-from frtop_tui.diagnosis.cases.slow.roles import alike
+from frtop_tui.diagnosis.cases.slow.roles import axis_of, on_devices
 from frtop_tui.diagnosis.cases.slow.straggling import Straggling, straggling
+from frtop_tui.diagnosis.thresholds import SLOW_LINK
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
@@ -46,8 +49,9 @@ class SlowLink(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """Ops of one kind and size, from one line."""
+    """Ops of one kind and size, from one line, in similar groups."""
 
+    axis: tuple[str, int, int]  # see `axis_of`
     kind: str
     site: wire.Site | None
     size: int  # bit length of their bytes
@@ -67,11 +71,11 @@ class _Compared(NamedTuple):
 def slow_links(statistics: JobStatistics, frame: BaseFrame) -> list[SlowLink]:
     """Slow groups of each call, the costliest first; `frame` has hosts and groups."""
     hosts = {rank: view.host for rank, view in frame.ranks.items()}
-    compared = []
-    for groups in alike(frame, statistics.groups):
-        for call, ops in _by_call(groups).items():
-            if call.size and len(ops) == len(groups):
-                compared.append(_compare(statistics, call, groups, ops))
+    compared = [
+        _compare(statistics, call, [group for group, _ in those], [ops for _, ops in those])
+        for call, those in _by_call(statistics.groups, frame, hosts).items()
+        if len(those) > 1 and _are_apart([group for group, _ in those])
+    ]
     quick = [group for one in compared for group in one.others]
     several = len(set(hosts.values())) > 1
     found = []
@@ -85,32 +89,58 @@ def slow_links(statistics: JobStatistics, frame: BaseFrame) -> list[SlowLink]:
     return sorted(found, key=lambda one: one.share, reverse=True)
 
 
-def _by_call(groups: Sequence[SampledGroup]) -> dict[_Call, dict[str, list[SampledOp]]]:
-    """The ops with known begin and end, by call and group."""
-    found: defaultdict[_Call, dict[str, list[SampledOp]]] = defaultdict(dict)
+def _by_call(
+    groups: Sequence[SampledGroup], frame: BaseFrame, hosts: Mapping[int, str]
+) -> dict[_Call, list[tuple[SampledGroup, Sequence[SampledOp]]]]:
+    """The similar groups of each call, with their ops whose begin and end are known."""
+    descriptions = {group.key: group.description for group in frame.groups}
+    unknown = on_devices(frame)
+    found: defaultdict[_Call, dict[GroupKey, tuple[SampledGroup, list[SampledOp]]]]
+    found = defaultdict(dict)
     for group in groups:
+        if group.group in unknown:
+            continue
+        axis = axis_of(group, descriptions.get(group.group, ""), hosts)
         for op in group.arrivals:
-            if op.complete and op.ended_ns is not None and is_chosen(op.number, group.stride):
-                call = _Call(op.kind, op.site, op.bytes.bit_length())
-                found[call].setdefault(group.group.ranks, []).append(op)
-    return found
+            if op.complete and op.bytes and op.transfer_ns and is_chosen(op.number, group.stride):
+                call = _Call(axis, op.kind, op.site, op.bytes.bit_length())
+                found[call].setdefault(group.group, (group, []))[1].append(op)
+    return {call: [*those.values()] for call, those in found.items()}
+
+
+def _are_apart(groups: Sequence[SampledGroup]) -> bool:
+    """Whether no rank is in two of them: else they are different axes, however they are called."""
+    return sum(len(group.members) for group in groups) == len(_union(g.members for g in groups))
 
 
 def _compare(
     statistics: JobStatistics,
     call: _Call,
-    alike_groups: Sequence[SampledGroup],
-    ops: Mapping[str, Sequence[SampledOp]],
+    groups: Sequence[SampledGroup],
+    several: Sequence[Sequence[SampledOp]],
 ) -> _Compared:
-    from_ns = max(those[0].last_ns for those in ops.values())
-    until_ns = min(those[-1].last_ns for those in ops.values())
-    bounds = boundaries(statistics, alike_groups[0].members, from_ns, until_ns)
-    parts = _parts(bounds, ops, {group.group.ranks: group.stride for group in alike_groups})
-    seen = straggling(parts, len(alike_groups))
+    ops = {group.group.ranks: those for group, those in zip(groups, several, strict=True)}
+    from_ns = max(those[0].last_ns for those in several)
+    until_ns = min(those[-1].last_ns for those in several)
+    bounds = boundaries(statistics, groups[0].members, from_ns, until_ns)
+    parts = _parts(bounds, ops, {group.group.ranks: group.stride for group in groups})
+    seen = straggling(parts, len(groups))
+    if seen is not None and _times_as_long(ops, seen) < SLOW_LINK:
+        seen = None
     who = seen.who if seen is not None else ()
-    slow = [group for group in alike_groups if group.group.ranks in who]
-    others = [group for group in alike_groups if group.group.ranks not in who]
+    slow = [group for group in groups if group.group.ranks in who]
+    others = [group for group in groups if group.group.ranks not in who]
     return _Compared(call, ops, seen, slow, others, until_ns)
+
+
+def _times_as_long(ops: Mapping[str, Sequence[SampledOp]], seen: Straggling[str]) -> float:
+    """How many times as long as in the slowest of the other groups an op takes in the slow ones."""
+    medians = {
+        name: median([_transfer_ns(op) for op in those if op.last_ns >= seen.since_ns] or [0])
+        for name, those in ops.items()
+    }
+    slow = min(medians[name] for name in seen.who)
+    return slow / max(1, *(ns for name, ns in medians.items() if name not in seen.who))
 
 
 def _described(one: _Compared, seen: Straggling[str]) -> SlowLink:
@@ -142,7 +172,7 @@ def _described(one: _Compared, seen: Straggling[str]) -> SlowLink:
 
 
 def _transfer_ns(op: SampledOp) -> int:
-    return max(0, (op.ended_ns or 0) - op.last_ns)
+    return op.transfer_ns or 0
 
 
 def _parts(
