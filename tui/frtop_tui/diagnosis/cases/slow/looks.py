@@ -22,6 +22,7 @@ WAITS: Final[frozenset[LocationKind]] = frozenset({
     "sleeping", "lock", "file_lock", "build_lock", "file_io", "socket", "child", "pipe",
 })  # fmt: skip
 """Where a rank neither computes nor waits for other ranks; `LOCATIONS` has their causes."""
+_COMPUTES: Final[frozenset[LocationKind]] = frozenset({"computing", "backward"})
 _Place = tuple[LocationKind, str]
 
 
@@ -44,6 +45,7 @@ class WaitSeen(NamedTuple):
 class _OfRank:
     last_ns: int = 0
     looks: int = 0
+    in_torch: int = 0
     places: Counter[_Place] = field(default_factory=Counter)
 
 
@@ -68,10 +70,17 @@ class Looks:
             seen.last_ns = look.at_ns
             seen.looks += 1
             seen.places[at.kind, at.line] += 1
+            if at.kind in _COMPUTES and at.leaf is not None and "/torch/" in at.leaf.file:
+                seen.in_torch += 1
 
     def wants(self, rank: int) -> bool:
         """Whether there have been few looks at a rank."""
         return rank not in self._known or self._known[rank].looks < ENOUGH
+
+    def in_torch(self, rank: int) -> tuple[int, int]:
+        """In how many looks a rank computed in torch's code, which starts kernels; all looks."""
+        seen = self._known.get(rank) or _OfRank()
+        return seen.in_torch, seen.looks
 
     def wait_of(self, late: Iterable[int], others: Iterable[int], share: float) -> WaitSeen | None:
         """The wait that takes at least this share of the late ranks' time, unlike the others'."""

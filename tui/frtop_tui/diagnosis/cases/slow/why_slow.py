@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.cases.slow.gpu_use import LowGpuUse, low_gpu_use
 from frtop_tui.diagnosis.cases.slow.host_evidence import HostEvidence, host_evidence
 from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks
 from frtop_tui.diagnosis.cases.slow.looks import Looks, WaitSeen
@@ -109,6 +110,7 @@ class SlowCause(Struct, frozen=True):
     step_ns: int | None = None  # how long a step takes; None if steps are not recorded
     fact: HostFact | None = None  # about its host, that shows the cause or details
     context: tuple[HostFact, ...] = ()  # facts that hold for others as well
+    gpu_use: tuple[LowGpuUse, ...] = ()  # low use of GPUs, whatever the cause
 
     @property
     def awaits_remote_call(self) -> bool:
@@ -130,6 +132,9 @@ def cause_of(
     location = next(filter(None, map(working_location, views)), None)
     seen = SlowCause(location=location, step_ns=took, context=gauges.context)
     seen = replace(seen, **looked(views, others))
+    gpu_use = low_gpu_use(views, others, ranks, statistics, looks=looks, now_ns=now_ns,
+                          ready=seen.ready, cores=seen.cpu)  # fmt: skip
+    seen = replace(seen, gpu_use=gpu_use)
     wanted = EXPLAINED_SHARE * max(found.share, found.most_share)
     on_time = (rank for rank in found.members if rank not in found.ranks)
     seen = replace(seen, wait=looks.wait_of(found.ranks, on_time, wanted))

@@ -8,6 +8,7 @@ from typing import Final, cast
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.cases.slow.detect import LateDetail, LinkDetail
+from frtop_tui.diagnosis.cases.slow.gpu_use import IdleReason, LowGpuUse
 from frtop_tui.diagnosis.cases.slow.looks import WAITS
 from frtop_tui.diagnosis.cases.slow.why_slow import SlowCause
 from frtop_tui.diagnosis.causes import CAUSES, LOCATIONS, SlowWord
@@ -91,6 +92,7 @@ def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -
     evidence = [
         lateness,
         *_processors(detail.why),
+        *map(_gpu_use, detail.why.gpu_use),
         *_context(detail.why),
     ]
     views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks]
@@ -168,6 +170,26 @@ def _processors(why: SlowCause) -> list[str]:
     if why.ready is not None and why.cause != "starved" and why.ready >= 0.01:
         lines.append(f"its main thread waited for a processor {percent(why.ready)} of the time")
     return lines
+
+
+def _gpu_use(seen: LowGpuUse) -> str:
+    """`GPU 3 is 12 % busy, those of the others 81 %: its host waits for data 70 % of the time`."""
+    if seen.gpu is None:
+        text = f"the GPUs of the others are {seen.use} % busy"
+        return f"{text}: their hosts wait for other ranks {percent(seen.share)} of the time"
+    text = f"GPU {seen.gpu} is {seen.use} % busy"
+    if seen.others is not None:
+        text += f", those of the others {seen.others} %"
+    computes = f"computes all the time ({seen.cores:.2f} cores)"
+    reasons: dict[IdleReason, str] = {
+        "data": f"its host waits for data {percent(seen.share)} of the time",
+        "starved": f"its main thread has no processor {percent(seen.share)} of the time",
+        "ranks": f"its host waits for other ranks {percent(seen.share)} of the time",
+        "launches": f"its host does not start kernels fast enough: it {computes}, and was in"
+        f" torch's code in {seen.in_torch} of {counted(seen.looks, 'look')}",
+        "host": f"its host is behind: it {computes}",
+    }
+    return f"{text}: {reasons[seen.reason]}" if seen.reason else text
 
 
 def _context(why: SlowCause) -> list[str]:
