@@ -11,6 +11,8 @@ from msgspec import structs
 from diagnosis.scenes import SECOND, Scene
 from files.boxes import WALL, BoxRecorder, write_boxes
 from frtop_probe import wire
+from frtop_probe.agent.gauges.gauge_table import GaugeTable
+from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.cli import main
 from frtop_tui.job.units import local_time
 
@@ -87,6 +89,35 @@ def test_a_folder_without_boxes_says_how_to_have_some(
     said = capsys.readouterr()
     assert "frtop run --record DIR" in said.out
     assert "broken.box" in said.err
+
+
+def with_minutes(box: wire.BlackBox, cpu: int) -> wire.BlackBox:
+    table = GaugeTable()
+    for minute in range(21):
+        at_ns = (60 * minute + 1) * SECOND
+        table.add(at_ns, [SubjectReading("host", "", {"cpu": cpu})], (), lambda pid: pid)
+    return structs.replace(box, minutes=table.minutes(0))
+
+
+def test_gauges_of_a_run_are_listed_and_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n, (job, cpu) in enumerate(((YESTERDAY, 400), (TODAY, 120))):
+        (tmp_path / str(n)).mkdir()
+        boxes = [with_minutes(box, cpu) for box in boxes_of(job, 3600 * n, 0, 0, 0, 0)]
+        write_boxes(tmp_path / str(n), boxes)
+    assert main(["runs", str(tmp_path)]) == 0
+    _, today, yesterday = capsys.readouterr().out.splitlines()
+    assert "12 %" in today
+    assert "40 %" in yesterday
+    assert main(["runs", "--json", str(tmp_path)]) == 0
+    assert [(one["cpu"], one["gpu"]) for one in json.loads(capsys.readouterr().out)["runs"]] == [
+        (0.12, None), (0.4, None),
+    ]  # fmt: skip
+    both = [str(tmp_path), str(tmp_path), "--job", "n1", "--job", "n2"]
+    assert main(["diff", "--json", *both]) == 0
+    gauges = json.loads(capsys.readouterr().out)["gauges"]
+    assert gauges["cpu"] == {"before": 400, "after": 120, "noise": 0}
 
 
 def test_times_are_those_of_the_hosts_clock_as_unix_time(

@@ -18,14 +18,16 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.files import blackbox
 from frtop_tui.files.blackbox import BoxFile
 from frtop_tui.files.paths import files_in
+from frtop_tui.job.host_gauges import GaugeRecord, HostGauges
 from frtop_tui.job.naming import job_call, job_title, printable, rank_words, typed
 from frtop_tui.job.units import counted, duration, local_time, utc_time
+from frtop_tui.statistics.run_gauges import CPU, GPU, mean_of
 from frtop_tui.text.document import aligned
 from frtop_tui.text.rank_words import format_exit
 
 FOUND: Final = 0
 NONE_FOUND: Final = 1
-_TITLES: Final = ("ended", "job", "took", "step", "ranks", "hosts", "end", "--job")
+_TITLES: Final = ("ended", "job", "took", "step", "ranks", "hosts", "CPU", "GPU", "end", "--job")
 _WORDS: Final = frozenset({"ended", "job", "end", "--job"})
 _LONGEST_NAME: Final = 30
 
@@ -44,6 +46,10 @@ class Run(Struct, frozen=True):
     """Ranks that ended badly and how, the first one first."""
     complete: bool
     """Whether all of its boxes were written to the end."""
+    cpu: float | None = None
+    """Permille of processors in use, the mean over its minutes and hosts; None: not known."""
+    gpu: float | None = None
+    """The same of the time in which its GPUs were busy."""
 
     @property
     def end(self) -> str:
@@ -99,6 +105,8 @@ def lines_of(runs: Sequence[Run]) -> list[str]:
             f"{one.step:,}" if one.step else "",
             f"{one.ranks:,}",
             f"{one.hosts:,}",
+            CPU.shown(one.cpu) if one.cpu is not None else "",
+            GPU.shown(one.gpu) if one.gpu is not None else "",
             one.end,
             typed(one.call),
         )
@@ -114,6 +122,7 @@ def _job_of(boxes: Sequence[wire.BlackBox]) -> wire.Job:
 
 def _run(boxes: Sequence[wire.BlackBox], job: wire.Job, among: Sequence[wire.Job]) -> Run:
     ranks = [(box, rank) for box in boxes for rank in box.after.ranks]
+    gauges = [found for box in boxes if (found := _gauges_of(box)) is not None]
     ended_ns = max(_ends(boxes), default=max(box.wall_ns for box in boxes))
     begun_ns = [_wall(box, one.identity.started_ns) for box, one in ranks
                 if one.identity is not None and one.identity.started_ns]  # fmt: skip
@@ -132,7 +141,16 @@ def _run(boxes: Sequence[wire.BlackBox], job: wire.Job, among: Sequence[wire.Job
         len({box.host for box in boxes}),
         tuple((rank, how) for _, rank, how in bad),
         all(box.complete for box in boxes),
+        *(mean_of(gauges, which) for which in (CPU, GPU)),
     )
+
+
+def _gauges_of(box: wire.BlackBox) -> HostGauges | None:
+    """Means of each minute; None of a run shorter than that."""
+    record = GaugeRecord()
+    if box.minutes is not None:
+        record.apply_history(box.minutes)
+    return record.view()
 
 
 def _ends(boxes: Iterable[wire.BlackBox]) -> list[int]:
@@ -165,6 +183,8 @@ def _document(one: Run) -> dict[str, Any]:
         "ranks": one.ranks,
         "hosts": one.hosts,
         "well": not one.failed and one.complete,
+        "cpu": None if one.cpu is None else round(one.cpu / 1000, 4),
+        "gpu": None if one.gpu is None else round(one.gpu / 1000, 4),
         "end": one.end,
         "failed": [{"rank": rank, "how": how} for rank, how in one.failed],
     }

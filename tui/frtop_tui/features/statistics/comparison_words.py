@@ -11,6 +11,7 @@ from frtop_tui.job.naming import printable
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_size, counted, duration, timing
 from frtop_tui.statistics.comparison import Measured, StatisticsChange, compare
+from frtop_tui.statistics.run_gauges import GaugeChange, gauge_changes, longest
 from frtop_tui.text.document import aligned
 from frtop_tui.text.health_words import health_words
 from frtop_tui.text.statistics_table import line_field
@@ -46,10 +47,13 @@ def comparison_lines(before: Frame, after: Frame) -> list[str]:
         table.append((place_words(row.site), row.kind, size, *took, *skew, skew_change))
     if changed:
         lines += ["", f"lines that changed ({len(changed)} of {len(found.lines)})", *aligned(table)]
+    gauges = [one for one in _gauge_changes(before, after) if one.is_telling]
+    if gauges:
+        lines += ["", "gauges", *map(_gauge_line, gauges)]
     settings = settings_changes(before, after)
     if settings:
         lines += ["", "settings", *(f"  {one}" for one in settings)]
-    if not changed and not settings and not _is_telling(found.step):
+    if not changed and not settings and not gauges and not _is_telling(found.step):
         lines.append(NOTHING)
     return [printable(line) for line in lines]
 
@@ -119,8 +123,27 @@ def comparison_document(before: Frame, after: Frame) -> dict[str, Any]:
             for line in found.lines
             for row in (line.row,)
         ],
+        "gauges": {
+            one.of.name: {"before": one.before, "after": one.after, "noise": one.noise}
+            for one in _gauge_changes(before, after)
+        },
         "settings": settings_changes(before, after),
     }
+
+
+def _gauge_changes(before: Frame, after: Frame) -> tuple[GaugeChange, ...]:
+    """Means over each minute of a run; of captures and short runs, over the last ten minutes."""
+    first, second = (
+        [known for host in one.hosts if (known := longest(host)) is not None]
+        for one in (before, after)
+    )
+    return gauge_changes(first, second)
+
+
+def _gauge_line(one: GaugeChange) -> str:
+    shown = one.of.shown
+    before, after, noise = (shown(value or 0.0) for value in (one.before, one.after, one.noise))
+    return f"  {one.of.words}: {before}, then {after} (±{noise})"
 
 
 def _measured(one: Measured) -> dict[str, Any]:
