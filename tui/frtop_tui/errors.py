@@ -2,7 +2,7 @@
 
 FrtopError              exit status 1
 ├── UsageError          2   the command line is wrong
-├── ConfigTrouble       2   the configuration file, or a variable, has a wrong setting
+├── ConfigTrouble       2   the configuration file, a variable or a plan has a wrong setting
 ├── NoAgent                 no agent of frtop runs here
 ├── NoJob                   no distributed job was found there
 ├── NotOurs                 a process belongs to another user
@@ -38,7 +38,7 @@ class UsageError(FrtopError):
 
 
 class ConfigTrouble(FrtopError):
-    """The configuration file, or an environment variable, has a setting that cannot be used."""
+    """The configuration file, a variable or a plan has a setting that cannot be used."""
 
     exit_status = 2
 

@@ -1,4 +1,4 @@
-"""Exit statuses of `frtop diagnose` (by its judged frame) and `frtop diff` (by its checks)."""
+"""Exit statuses of `frtop diagnose` (by its judged frame), `frtop diff` and `frtop check`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ UNDECIDED: Final = 4
 """No rank can be blamed, frtop saw too little, or a straggler is only suspected."""
 HELD_UP: Final = 5
 """The job waits for a rank that makes progress, or that may; or it is slow."""
-SLOWER: Final = 6
-"""Of `frtop diff`: the second run is slower than its limits allow."""
+BROKEN: Final = 6
+"""Of `frtop diff`: the second run is slower than its limits allow; of `frtop check`: the job is not
+as expected."""
 
 _FINAL: Final = frozenset({"dead", "mismatch", "deadlock"})
 """Verdict kinds after which a job does not recover."""

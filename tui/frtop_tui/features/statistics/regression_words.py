@@ -10,12 +10,12 @@ from frtop_tui.job.naming import printable
 from frtop_tui.job.units import NOT_KNOWN, counted, percent_change, timing
 from frtop_tui.statistics.regression import Check, Result, overall
 from frtop_tui.text.document import aligned
-from frtop_tui.text.exit_status import HEALTHY, SLOWER, UNDECIDED
+from frtop_tui.text.exit_status import BROKEN, HEALTHY, UNDECIDED
 from frtop_tui.text.statistics_table import line_field
 from frtop_tui.text.statistics_words import place_words
 
 HEAD: Final = ("check", "line", "op", "limit", "before", "after", "change", "samples", "result")
-STATUS: Final[dict[Result, int]] = {"within": HEALTHY, "above": SLOWER, "undecided": UNDECIDED}
+STATUS: Final[dict[Result, int]] = {"within": HEALTHY, "above": BROKEN, "undecided": UNDECIDED}
 _ORDER: Final[tuple[Result, ...]] = ("above", "undecided", "within")
 MOST_CHECKS: Final = 40
 """The most lines of text, checks above their limit first; JSON has all."""
