@@ -131,6 +131,20 @@ def test_a_step_is_split() -> None:
     assert [one.data_ns for one in found] == [None, None]
 
 
+@pytest.mark.parametrize(("unseen", "bubbles"), [(1, [80 * MS, 0]), (3, [None, None])])
+def test_a_bubble_is_the_time_in_which_a_rank_waits_for_messages(
+    unseen: int, bubbles: list[int | None]
+) -> None:
+    ops = [
+        op(1, 1000 * MS, 100 * MS, sync=True),
+        op(2, 1200 * MS, 50 * MS, sync=True, p2p=True),
+        op(3, 1220 * MS, 60 * MS, waited_ns=60 * MS, p2p=True),  # 30 ms of it with the other one
+        *(op(4, 1300 * MS, 9 * MS, p2p=True, tracked=False) for _ in range(unseen)),
+    ]
+    steps = [StepEnd(7, 900 * MS), StepEnd(8, 2000 * MS), StepEnd(9, 2500 * MS)]
+    assert [one.bubble_ns for one in answer(0, ops, WINDOW, steps=steps).steps()] == bubbles
+
+
 def test_overlaps_count_no_time_twice() -> None:
     bounds = [(0, 10), (10, 20), (25, 30)]
     assert overlaps(bounds, [(5, 12), (8, 11), (28, 99), (19, 26), (2, 3)]) == [6, 3, 3]
@@ -141,7 +155,7 @@ def test_overlaps_count_no_time_twice() -> None:
 def test_a_forward_that_nobody_records_takes_no_time_that_is_known(
     forwards: tuple[int, int], known: bool
 ) -> None:
-    """With phases on, backwards of any module are recorded, forwards of DDP and FSDP2 only."""
+    """With phases on, a program may have backwards only: it calls no module."""
     found = answer(0, [op(1, S, MS)], WINDOW, steps=[StepEnd(n, n * S) for n in (1, 2, 3)])
     steps = found.statistics.steps
     assert steps is not None

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from frtop_tui.job.statistics import JobStatistics, StepSplit
-from frtop_tui.statistics.step_table import FEWEST_STEPS, MOST_STEPS, newest_steps, step_rows
+import pytest
+from msgspec.structs import replace
+
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import CallRow, JobStatistics, StepSplit
+from frtop_tui.statistics.step_table import (
+    FEWEST_STEPS,
+    MOST_STEPS,
+    newest_steps,
+    stage_rows,
+    step_rows,
+)
+from frtop_tui.text.statistics_table import step_table
 from job_statistics.ranks import MS
 
 
@@ -22,6 +33,34 @@ def test_ranks_with_the_most_time_of_their_own_are_named_first() -> None:
     assert [(row.rank, row.own_ns) for row in named] == [
         (5, 600 * MS), (7, 307 * MS), (6, 306 * MS), (4, 304 * MS)
     ]  # fmt: skip
+
+
+def test_a_pipeline_has_a_row_for_each_stage() -> None:
+    """Two pipelines of three stages: ranks 0, 2, 4 and 1, 3, 5."""
+    found = {rank: steps(8) for rank in range(6)}
+    for rank in range(6):
+        bubble = (100 + 100 * (rank // 2)) * MS
+        found[rank] = tuple(replace(step, bubble_ns=bubble) for step in found[rank])
+    groups = tuple(GroupKey(name, ranks) for name, ranks in (("pp", "0,2,4"), ("pp", "1,3,5")))
+    messages = CallRow("send", groups, None, 0, tuple(range(6)), p2p=True)
+    statistics = JobStatistics(0, 1, 0, calls=(messages,), steps=found)
+    told = [(row.stage, row.ranks, row.bubble_ns) for row in stage_rows(statistics)]
+    assert told == [(0, (0, 1), 100 * MS), (1, (2, 3), 200 * MS), (2, (4, 5), 300 * MS)]
+    titles, *rows = step_table(statistics, step_rows(statistics))
+    at = titles.index("bubble")
+    assert [row[at] for row in rows[:5]] == [
+        "200 ms", "20 %", "100 ms 10 %", "200 ms 20 %", "300 ms 30 %"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("p2p", [False, True])
+def test_a_bubble_is_a_column_only_where_ranks_send_messages(p2p: bool) -> None:
+    calls = (CallRow("send", (GroupKey("0", "0-1"),), None, 0, (0, 1), p2p=p2p),)
+    statistics = JobStatistics(0, 1, 0, calls=calls, steps={0: steps(8)})
+    titles, median, *_ = step_table(statistics, step_rows(statistics))
+    assert ("bubble" in titles) == p2p
+    if p2p:
+        assert median[titles.index("bubble")] == "-", "waits are not recorded"
 
 
 def test_of_many_ranks_the_newest_steps_count() -> None:

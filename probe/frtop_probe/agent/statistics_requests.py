@@ -309,6 +309,7 @@ class _FieldReader:
             late=tracked and late,
             sync=bool(flags & Flag.SYNC),
             module=module,
+            message=p2p and not flags & Flag.DEVICE,
         )
 
 

@@ -44,6 +44,7 @@ class OpClass:
         size: bytes of an op.
         exact, late: how well its end is known.
         sync: the call returns only after the op is over.
+        message: it sends or receives, and a wait for it on a host would be seen.
         module: issuer, by a `SiteTable`, and kind.
     """
 
@@ -55,6 +56,7 @@ class OpClass:
     late: bool = False
     sync: bool = False
     module: tuple[int, str] | None = None
+    message: bool = False
 
 
 class OpFields(NamedTuple):

@@ -63,4 +63,5 @@ def _class_of(
         late=op.tracked and op.timed and op.late,
         sync=op.sync,
         module=sites.module(op.issuer, kind),
+        message=op.p2p and not op.on_device,
     )

@@ -1,13 +1,14 @@
 """Splits the training steps of a rank: data, communication, phases.
 
 A step lasts from the end of the previous one to its own end. Communication's share has two bounds:
-how long communication certainly blocked the thread that steps, and how long any op was pending.
+how long communication certainly blocked the thread that steps, and how long any op was pending. The
+bubble of a pipeline is the part of it in which that thread waited for messages.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -39,6 +40,8 @@ class StepSplitter:
         self._spans: defaultdict[str, list[Interval]] = defaultdict(list)
         self._pending: list[Interval] = []
         self._blocked: defaultdict[int, list[Interval]] = defaultdict(list)
+        self._bubbles: defaultdict[int, list[Interval]] = defaultdict(list)
+        self._messages = self._unseen = 0
         self.fetches = self.phases = False
 
     def add_end(self, end: StepEnd) -> None:
@@ -61,13 +64,18 @@ class StepSplitter:
             elif over > end:
                 end = over
         joined.append((begin, end))
-        blocked = self._blocked
+        messages = [one for one in ops.classes if one.message]
+        self._messages += len(messages)
+        self._unseen += sum(1 for one in messages if not (one.exact or one.late))
+        blocked, bubbles = self._blocked, self._bubbles
         for place in [place for place, one in enumerate(ops.classes) if one.exact]:
-            took = ops.took[place]
-            waited = took if ops.classes[place].sync else ops.waited[place]
+            took, one = ops.took[place], ops.classes[place]
+            waited = took if one.sync else ops.waited[place]
             if took > 0 < waited:
                 end = ops.issued[place] + took
                 blocked[ops.thread[place]].append((end - waited, end))
+                if one.message:
+                    bubbles[ops.thread[place]].append((end - waited, end))
 
     def build(self, since_ns: int, until_ns: int, most: int) -> wire.StepTimes | None:
         """Returns the newest `most` steps that ended within the window; None if there are none."""
@@ -82,17 +90,20 @@ class StepSplitter:
         bounds = [(begin, end.at_ns) for begin, end in steps]
         pending = overlaps(bounds, self._pending)
         spans = {kind: overlaps(bounds, self._spans[kind]) for kind in SPANS}
-        blocked_of = {
-            thread: overlaps(bounds, self._blocked[thread])
-            for thread in {end.thread for _, end in steps}
-        }
-        blocked = [blocked_of[end.thread][place] for place, (_, end) in enumerate(steps)]
+
+        def of_stepping_thread(intervals: Mapping[int, Iterable[Interval]]) -> list[int]:
+            found = {
+                thread: overlaps(bounds, intervals.get(thread, ()))
+                for thread in {end.thread for _, end in steps}
+            }
+            return [found[end.thread][place] for place, (_, end) in enumerate(steps)]
+
         return wire.StepTimes(
             number=pack([end.number for _, end in steps]),
             end_ns=pack([end.at_ns for _, end in steps]),
             took_ns=pack([end - begin for begin, end in bounds]),
             data_ns=pack(spans["fetch"]),
-            blocked_ns=pack(blocked),
+            blocked_ns=pack(of_stepping_thread(self._blocked)),
             pending_ns=pack(pending),
             forward_ns=pack(spans["forward"]),
             backward_ns=pack(spans["backward"]),
@@ -101,6 +112,8 @@ class StepSplitter:
             count=len(steps),
             phases=self.phases,
             fetches=self.fetches,
+            bubble_ns=pack(of_stepping_thread(self._bubbles)),
+            bubbles=0 < self._messages >= 2 * self._unseen,
         )
 
 

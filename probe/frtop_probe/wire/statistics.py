@@ -84,7 +84,7 @@ class StepTimes(Value, frozen=True):
     that steps (`blocked_ns`: calls and waits that do not return before the op is over), how long
     any op was pending at all (`pending_ns`; exposed communication is between the two), and forward,
     backward and optimizer where they are recorded (else 0, see `phases`). `samples` is what the job
-    reported, 0 for nothing.
+    reported, 0 for nothing. `bubble_ns` is how long that thread waited for messages of other ranks.
     """
 
     number: HistoryColumn
@@ -100,6 +100,8 @@ class StepTimes(Value, frozen=True):
     count: Int = 0
     phases: bool = False
     fetches: bool = False  # whether fetches are recorded at all
+    bubble_ns: HistoryColumn = HistoryColumn(0)
+    bubbles: bool = False  # whether there are messages, and waits for most of them would be seen
 
 
 class RankStatistics(Value, frozen=True):

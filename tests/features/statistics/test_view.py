@@ -183,12 +183,12 @@ def test_how_long_communication_took_is_between_two_bounds() -> None:
 def test_steps_without_phases_say_what_is_missing() -> None:
     statistics = with_statistics(phases=False).statistics
     assert statistics is not None
-    text = "\n".join(text_of(line) for line in step_lines(step_rows(statistics), 80))
+    text = "\n".join(text_of(line) for line in step_lines(step_rows(statistics), statistics, 80))
     assert "not recorded: forward, backward, optimizer" in text
     assert "data" in text
     whole = straggling().statistics
     assert whole is not None
-    wide, narrow = (text_of(step_lines(step_rows(whole), width)[0]) for width in (120, 60))
+    wide, narrow = (text_of(step_lines(step_rows(whole), whole, width)[0]) for width in (120, 60))
     assert "optim" in wide
     assert "optim" not in narrow
     assert "communication" in narrow

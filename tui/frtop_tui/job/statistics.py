@@ -116,7 +116,8 @@ class SampledGroup(Struct, frozen=True):
 class StepSplit(Struct, frozen=True):
     """One training step of one rank: durations in ns, None if not recorded.
 
-    Communication took between `blocked_ns` and `pending_ns` of it.
+    Communication took between `blocked_ns` and `pending_ns` of it. `bubble_ns` is the part of
+    `blocked_ns` in which it waited for messages, as a stage of a pipeline does.
     """
 
     number: int
@@ -129,6 +130,7 @@ class StepSplit(Struct, frozen=True):
     backward_ns: int | None = None
     optimizer_ns: int | None = None
     samples: int | None = None
+    bubble_ns: int | None = None
 
 
 class JobStatistics(Struct, frozen=True):

@@ -45,14 +45,15 @@ class RankAnswer(NamedTuple):
                 backward if found.phases else None,
                 optimizer if found.phases or optimizer else None,
                 samples or None,
+                bubble if found.bubbles else None,
             )
-            for number, end, took, data, blocked, pending, forward, backward, optimizer, samples
-            in zip(*columns, strict=True)
+            for number, end, took, data, blocked, pending, forward, backward, optimizer, samples,
+                bubble in zip(*columns, strict=True)
         ]  # fmt: skip
 
 
 _STEP_FIELDS = ("number", "end_ns", "took_ns", "data_ns", "blocked_ns", "pending_ns", "forward_ns",
-                "backward_ns", "optimizer_ns", "samples")  # fmt: skip
+                "backward_ns", "optimizer_ns", "samples", "bubble_ns")  # fmt: skip
 
 
 def answers_of(

@@ -37,7 +37,7 @@ from frtop_tui.text.notes import host_facts, recorded_lines, unreachable_hosts
 from frtop_tui.text.plain import title_line
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.text.rank_words import number_in
-from frtop_tui.text.statistics_table import COMMUNICATION, HEAD, STEP_HEAD, call_cells, step_cells
+from frtop_tui.text.statistics_table import HEAD, call_cells, step_table, step_words
 from frtop_tui.text.statistics_words import clock_words, coverage_words, window_words
 from frtop_tui.text.verdict import verdict_text
 
@@ -159,8 +159,9 @@ def _time(frame: Frame) -> Iterable[Block]:
         yield items(filter(None, (window_words(found), clock_words(found), *lacks)))
         yield table(HEAD, call_cells(frame, found, most=MOST_CALLS))
         if steps := step_rows(found):
-            yield table(STEP_HEAD, step_cells(steps))
-            yield items((COMMUNICATION,))
+            head, *cells = step_table(found, steps)
+            yield table(head, cells)
+            yield items(step_words(found))
 
 
 def _stacks(merged: MergedStacks, now_ns: int) -> StackBranches:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.words.stragglers import Stragglers
@@ -13,7 +15,7 @@ from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_rate, percent, percents, timing, timings
 from frtop_tui.statistics.last_to_arrive import last_to_arrive
 from frtop_tui.statistics.orders import SLOWEST, ordered, share_of_step
-from frtop_tui.statistics.step_table import StepRow, step_rows
+from frtop_tui.statistics.step_table import StepRow, has_bubbles, stage_rows, step_rows
 from frtop_tui.text.document import aligned
 from frtop_tui.text.statistics_words import (
     clock_words,
@@ -29,7 +31,8 @@ from frtop_tui.text.statistics_words import (
 MOST_LINES: Final = 40
 HEAD: Final = ("line", "op", "group", "size", "count", "p50", "p95", "max", "bus", "skew",
                "last to arrive", "of a step")  # fmt: skip
-STEP_HEAD: Final = ("", "data", "forward", "backward", "communication", "optimizer", "own", "step")
+STEP_COLUMNS: Final = ("data", "forward", "backward", "communication", "bubble", "optimizer", "own",
+                       "step")  # fmt: skip
 _STEP_FIELDS: Final = {"own": "own_ns", "step": "took_ns"}
 
 
@@ -49,8 +52,8 @@ def statistics_lines(frame: Frame, order: str = SLOWEST) -> list[str]:
         lines.append(f"and {len(rows) - MOST_LINES} more rows: --json has all")
     if steps := step_rows(found):
         lines += ["", f"where a step goes (medians of {steps[0].steps:,} steps)"]
-        lines += aligned((STEP_HEAD, *step_cells(steps)))
-        lines += [_pace(steps[0]), COMMUNICATION]
+        lines += aligned(step_table(found, steps))
+        lines += [_pace(steps[0]), *step_words(found)]
     return [printable(line) for line in lines]
 
 
@@ -67,6 +70,11 @@ COMMUNICATION: Final = (
     "communication: at least the waits of the training thread, at most all time with an op pending;"
     " own: time with none pending. Both make up a step; data, forward, backward and optimizer show"
     " the same time by phase"
+)
+
+BUBBLE: Final = (
+    "bubble: waits of the training thread for messages, in a pipeline for other stages; part of"
+    " communication. A stage is a rank's place in the group of its messages"
 )
 
 
@@ -98,25 +106,36 @@ def call_cells(
     return table
 
 
-def step_cells(rows: Sequence[StepRow]) -> list[tuple[str, ...]]:
-    """The cells of steps, with `STEP_HEAD` as their titles; the second row are shares."""
-    if not rows:
-        return []
-    columns, job = STEP_HEAD[1:], rows[0]
-    shares = ("of a step", *(_share_cell(job, column) for column in columns))
-    named = ["median", *(f"rank {row.rank}" for row in rows[1:])]
-    cells = [
-        (name, *(step_cell(row, column) for column in columns))
-        for name, row in zip(named, rows, strict=True)
-    ]
-    return [cells[0], shares, *cells[1:]]
+def step_table(found: JobStatistics, rows: Sequence[StepRow]) -> list[tuple[str, ...]]:
+    """The titles and cells of steps: medians, shares, stages, ranks that stand out."""
+    columns = [one for one in STEP_COLUMNS if one != "bubble" or has_bubbles(found)]
+    shares = ("of a step", *(_share_cell(rows[0], column) for column in columns))
+    several = [("median", rows[0])]
+    several += [(f"stage {row.stage}", row) for row in stage_rows(found)]
+    several += [(f"rank {row.rank}", row) for row in rows[1:]]
+    cells = [(name, *(step_cell(row, column) for column in columns)) for name, row in several]
+    return [("", *columns), cells[0], shares, *cells[1:]]
+
+
+def step_words(found: JobStatistics) -> list[str]:
+    """What the columns mean."""
+    return [COMMUNICATION, BUBBLE] if has_bubbles(found) else [COMMUNICATION]
 
 
 def step_cell(row: StepRow, column: str) -> str:
     """A figure of the table of steps."""
     if column == "communication":
         return timings(row.blocked_ns, row.pending_ns)
+    if column == "bubble" and row.bubble_ns is not None and row.stage is not None:
+        return f"{timing(row.bubble_ns)} {bubble_share(row)}"
     return timing(_step_ns(row, column))
+
+
+def bubble_share(row: StepRow) -> str:
+    """`33 %`: the share of a step in which its ranks wait for messages; `-` if not recorded."""
+    if row.bubble_ns is None or not row.took_ns:
+        return NOT_KNOWN
+    return percent(row.bubble_ns / row.took_ns)
 
 
 def _share_cell(row: StepRow, column: str) -> str:
@@ -177,8 +196,6 @@ def statistics_document(found: JobStatistics, order: str = SLOWEST) -> dict[str,
         }
         for row in ordered(found.calls, order)
     ]
-    steps = [{name: getattr(row, name) for name in StepRow.__struct_fields__} for row in
-             step_rows(found)]  # fmt: skip
     return {
         "seconds": found.seconds,
         "counted_seconds": max(0.0, (found.until_ns - found.from_ns) / 1e9),
@@ -188,5 +205,6 @@ def statistics_document(found: JobStatistics, order: str = SLOWEST) -> dict[str,
         "lost": found.lost,
         "notes": list(found.notes),
         "calls": rows,
-        "steps": steps,
+        "steps": [asdict(row) for row in step_rows(found)],
+        "stages": [asdict(row) for row in stage_rows(found)],
     }

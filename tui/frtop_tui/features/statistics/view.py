@@ -19,8 +19,8 @@ from frtop_tui.job.units import NOT_KNOWN, counted, live_duration
 from frtop_tui.screens.filtered import FilteredScreen
 from frtop_tui.screens.messages import OpenRank, OpenTimeline, open_ranks
 from frtop_tui.screens.windowed import WINDOWS, WindowedScreen
-from frtop_tui.statistics.step_table import StepRow, step_rows
-from frtop_tui.text.statistics_table import step_cell
+from frtop_tui.statistics.step_table import StepRow, has_bubbles, stage_rows, step_rows
+from frtop_tui.text.statistics_table import bubble_share, step_cell
 from frtop_tui.text.statistics_words import (
     bounds_words,
     clock_words,
@@ -33,15 +33,16 @@ from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, flow, plain, shorten_ranks, wrap
 
-PARTS: Final = ("data", "forward", "backward", "optimizer")
+PARTS: Final = ("data", "forward", "backward", "bubble", "optimizer")
 _LABEL, _WIDTH, _WIDEST = 10, 9, 14
 
 
-def step_lines(rows: Sequence[StepRow], width: int) -> list[Line]:
-    """A title, the medians of all ranks, then a line for each rank that stands out."""
-    known = [name for name in PARTS if step_cell(rows[0], name) != NOT_KNOWN]
+def step_lines(rows: Sequence[StepRow], found: JobStatistics, width: int) -> list[Line]:
+    """A title, the medians of all ranks, a line for each rank that stands out, then the stages."""
+    parts = [name for name in PARTS if name != "bubble" or has_bubbles(found)]
+    known = [name for name in parts if step_cell(rows[0], name) != NOT_KNOWN]
     names = [*known, "own", "step"]
-    for name in ("optimizer", "forward", "backward"):
+    for name in ("optimizer", "forward", "backward", "data"):
         if name in names and _LABEL + _WIDTH * len(names) + _WIDEST > width:
             names.remove(name)
     titles = [fit(name.replace("optimizer", "optim"), _WIDTH, right=True) for name in names]
@@ -52,7 +53,10 @@ def step_lines(rows: Sequence[StepRow], width: int) -> list[Line]:
         figures = [(fit(step_cell(row, name), _WIDTH, right=True), "") for name in names]
         between = (fit(step_cell(row, "communication"), _WIDEST, right=True), "dim")
         lines.append(((fit(label, _LABEL), "strong"), *figures, between))
-    if missing := [name for name in PARTS if name not in known]:
+    if stages := stage_rows(found):
+        shares = (plain(f"stage {row.stage} {bubble_share(row)}") for row in stages)
+        lines += flow([plain("bubble", "dim"), *shares], width, between=" · ")
+    if missing := [name for name in parts if name not in known]:
         lines.append(plain(f"not recorded: {', '.join(missing)}", "dim"))
     return lines
 
@@ -80,7 +84,11 @@ class StepPane(LineView, can_focus=False):
     def content(self, width: int) -> Sequence[Line]:
         if self._of is None:
             return ()
-        return step_lines(self._rows, width) if self._rows else wrap(self._why_empty, width, "dim")
+        return (
+            step_lines(self._rows, self._of, width)
+            if self._rows
+            else wrap(self._why_empty, width, "dim")
+        )
 
 
 class StatisticsScreen(FilteredScreen, WindowedScreen):
