@@ -14,7 +14,7 @@ from typing import Final
 import psutil
 
 from frtop_probe import wire
-from frtop_probe.agent.gauges.gauge_table import GaugeTable
+from frtop_probe.agent.gauges.gauge_table import MINUTE_NS, MOST_MINUTES, GaugeTable
 from frtop_probe.agent.gauges.host_watch import HostWorker
 from frtop_probe.gauges.readings import HostReading, SubjectReading
 from frtop_tui.connect.gauge_histories import ROW_GAUGES
@@ -127,7 +127,28 @@ def _agent(readings: list[HostReading]) -> None:
         took = time.process_time() - begin
         print(f"  history {len(data):6,} B and {1000 * took:.1f} ms for {history.points} points,"
               f" {what}")  # fmt: skip
+    _run(readings)
     _operator(table, full)
+
+
+def _run(readings: list[HostReading]) -> None:
+    """Takes a reading a minute for a day, and prints what the minutes of a run cost."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    table = GaugeTable()
+    for minute in range(MOST_MINUTES - 1):
+        reading = readings[minute % len(readings)]
+        subjects = (*reading.subjects, *_gpus(minute))
+        table.add(1 + minute * MINUTE_NS, subjects, reading.notes, lambda pid: pid)
+    memory = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    begin = time.process_time()
+    minutes = table.minutes(0)
+    assert minutes is not None
+    data = wire.encode(wire.GaugeHistoryResponse(1, "h", minutes))
+    took = time.process_time() - begin
+    print(f"  a day   {len(data):,} B and {1000 * took:.0f} ms for minutes of"
+          f" {len(minutes.columns)} series in a box; {memory / 1e6:.1f} MB of memory")  # fmt: skip
 
 
 def _operator(table: GaugeTable, full: wire.HostSample) -> None:

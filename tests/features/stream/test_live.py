@@ -27,7 +27,7 @@ def until(lines: IO[bytes], event: str, **fields: object) -> dict[str, Any]:
 
 def test_ops_and_a_hang_are_told_as_they_come_and_an_interrupt_ends_quietly(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "frtop_tui", "stream", "--wait", "60", "--only",
-               "ops,states,verdicts"]  # fmt: skip
+               "ops,states,verdicts", "--gauges", "1"]  # fmt: skip
     with (
         told_to_hang(tmp_path),
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer,
@@ -44,6 +44,9 @@ def test_ops_and_a_hang_are_told_as_they_come_and_an_interrupt_ends_quietly(tmp_
             ended = until(lines, "op_ended", rank=1)
             assert ended["kind"] == "all_reduce"
             assert ended["took_s"] > 0
+            host = until(lines, "gauges", kind="host")
+            assert host["values"]["mem_available"] < host["values"]["mem_total"]
+            assert until(lines, "gauges", kind="rank", ranks="0")["values"]["mem"] > 1_000_000
             (tmp_path / "hang").touch()
             blocked = until(lines, "state", state="blocked", rank=0)
             assert blocked["was"] == "moving"
