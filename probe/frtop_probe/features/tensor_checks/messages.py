@@ -76,12 +76,13 @@ class NumberSample(Value, frozen=True):
 
     `n` counts the samples of a rank. `number` is the op's number in its group, the place of a
     parameter in its optimizer, or how often the loss scale was updated in the step. `role`
-    is "input", "output", "gradient", "parameter", "loss_scale" (after an update) or "found_inf"
-    (before it: the maximum is not 0 if gradients had an Inf or NaN). For an op, `taken` says when:
-    "issue", "wait" (a wait for it had returned), "late" (likewise, but it had ended before),
-    "backward" (a backward had ended) or "step" (an optimizer step began): in the last three cases
-    the program may have changed it. Otherwise it says whose: "optimizer N" or "scaler N".
-    `site` is the rank's own id of the line.
+    is "input", "output", "sent", "received", "gradient", "parameter", "loss_scale" (after an
+    update) or "found_inf" (before it: the maximum is not 0 if gradients had an Inf or NaN). For an
+    op, `taken` says when: "issue", "wait" (a wait for it had returned), "late" (likewise, but it
+    had ended before), "backward" (a backward had ended) or "step" (an optimizer step began): in the
+    last three cases the program may have changed it. What an isend sends is read twice, at its
+    issue and at its wait: the program must not change it in between. Otherwise `taken` says whose:
+    "optimizer N" or "scaler N". `site` is the rank's own id of the line.
 
     The rank read the first `seen` of `size` bytes; `checksum` covers these. The figures ignore
     NaN and Inf, and are None if no other value exists. `subnormals` are below the smallest
@@ -91,6 +92,10 @@ class NumberSample(Value, frozen=True):
     `issuer` is the rank's own id of an op's issuer, 0 if the rank does not record modules.
     `parameter` is the modules' name of a parameter or gradient, if its optimizer has no name
     for it; for a DDP op, of the gradient with the first NaN, or else the first Inf.
+
+    A message has the peer's place in the group (-1: any), the tag, and its number among the
+    messages from this sender to this receiver with this tag (0: not counted). `shape` has the first
+    shapes: "[256, 256]", "[3] x 4, [8]".
     """
 
     n: Int
@@ -119,6 +124,10 @@ class NumberSample(Value, frozen=True):
     shard: bool = False
     issuer: Int = 0
     parameter: str = ""
+    peer: Int = -1
+    tag: Int = 0
+    message: Int = 0
+    shape: str = ""
 
 
 class SamplesResponse(Response, frozen=True, array_like=True, tag=True):

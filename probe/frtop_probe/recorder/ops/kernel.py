@@ -300,7 +300,7 @@ def _kernel(  # noqa: C901, PLR0915
             if not sequence & spill_mask:
                 spill_old_ops()
             watched = (
-                watch_op(operation, args, group_id, number, site, flags, issuer)
+                watch_op(operation, args, group_id, number, site, flags, issuer, message)
                 if watching else None
             )  # fmt: skip
         except NothingToCommunicate:

@@ -10,6 +10,7 @@ thread frees them, roughly in order. Nobody waits for room: a tensor without roo
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import threading
@@ -25,6 +26,9 @@ from frtop_probe.recorder.tensors.tensor_memory import MemoryRange, UnreadableTe
 
 MAX_COPY: Final = 32 * 1024 * 1024
 """Most bytes of one sample; a larger one has only the first bytes, and says so."""
+MOST_SHAPES: Final = 4
+MOST_LETTERS: Final = 120
+"""Most letters of the shapes of one sample."""
 ON_DEVICE: Final = "in the memory of a device: a read would wait for the device"
 NO_ROOM: Final = "the buffer was full of copies that wait to be counted"
 _MADV_DONTFORK: Final = 10
@@ -108,22 +112,34 @@ class CopyBuffer:
         return self._view[block.offset : block.offset + block.size]
 
 
+CopyPart = tuple[Any, int]
+"""Dtype of a tensor, and how many of its bytes were copied."""
+
+
 @dataclass(slots=True)
 class TensorCopies:
     """Copies of the tensors of one sample: dtype and bytes of each, one after the other."""
 
     block: CopyBlock | None
-    parts: tuple[tuple[Any, int], ...]
+    parts: tuple[CopyPart, ...]
     dtypes: str
     elements: int
     size: int
     error: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
     shard: bool = False
     """Whether a tensor is part of a distributed one: each rank has a different part."""
 
     @property
     def seen(self) -> int:
         return sum(size for _, size in self.parts)
+
+    @property
+    def shape(self) -> str:
+        """`[256, 256]`, `[3] x 4, [8]`."""
+        runs = [(list(one), sum(1 for _ in equal)) for one, equal in itertools.groupby(self.shapes)]
+        said = [f"{one} x {count}" if count > 1 else str(one) for one, count in runs[:MOST_SHAPES]]
+        return ", ".join(said + ["..."] * (len(runs) > MOST_SHAPES))[:MOST_LETTERS]
 
 
 def tensors_of(operation: Any, args: Sequence[Any], *, outputs: bool) -> list[Any]:
@@ -151,14 +167,23 @@ def copy_tensors(torch: Any, buffer: CopyBuffer, tensors: Iterable[Any]) -> Tens
     """Copies the tensors; `error` says why nothing was copied."""
     ranges: list[tuple[Any, MemoryRange]] = []
     dtypes: list[str] = []
+    shapes: list[tuple[int, ...]] = []
     elements = size = 0
     shard = False
+
+    def copied(
+        block: CopyBlock | None = None, parts: tuple[CopyPart, ...] = (), error: str = ""
+    ) -> TensorCopies:
+        named, of = _folded(dtypes), tuple(shapes[:MOST_TENSORS])
+        return TensorCopies(block, parts, named, elements, size, error, of, shard)
+
     try:
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             for given in tensors:
                 tensor, sharded = local_part(given)
                 shard |= sharded
                 dtypes.append(str(tensor.dtype).removeprefix("torch."))
+                shapes.append(tuple(tensor.shape))
                 elements += int(tensor.numel())
                 size += int(tensor.numel()) * int(tensor.dtype.itemsize)
                 if tensor.device.type != "cpu":
@@ -166,31 +191,39 @@ def copy_tensors(torch: Any, buffer: CopyBuffer, tensors: Iterable[Any]) -> Tens
                 if len(ranges) < MOST_TENSORS:
                     ranges.append((tensor.dtype, locate(torch, tensor)))
     except UnreadableTensor as why:
-        return TensorCopies(None, (), _folded(dtypes), elements, size, str(why), shard)
-    named = _folded(dtypes)
+        return copied(error=str(why))
     total = min(sum(aligned(one.size) for _, one in ranges), MAX_COPY)
     if not total:
-        return TensorCopies(None, (), named, elements, size, shard=shard)
+        return copied()
     block = buffer.reserve(total)
     if block is None:
-        return TensorCopies(None, (), named, elements, size, NO_ROOM, shard)
-    view, parts, at = buffer.view(block), [], 0
+        return copied(error=NO_ROOM)
     try:
-        memory = os.open(OWN_MEMORY, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            for dtype, one in ranges:
-                wanted = max(0, min(one.size, total - at))
-                wanted -= wanted % int(dtype.itemsize)
-                if wanted and os.preadv(memory, [view[at : at + wanted]], one.address) != wanted:
-                    raise OSError
-                parts.append((dtype, wanted))
-                at += aligned(wanted)
-        finally:
-            os.close(memory)
+        return copied(block, _read(ranges, buffer.view(block)))
     except (OSError, OverflowError):
         block.free = True
-        return TensorCopies(None, (), named, elements, size, NO_MEMORY, shard)
-    return TensorCopies(block, tuple(parts), named, elements, size, shard=shard)
+        return copied(error=NO_MEMORY)
+
+
+def _read(ranges: Sequence[tuple[Any, MemoryRange]], view: memoryview) -> tuple[CopyPart, ...]:
+    """Reads as much of the ranges as there is room for.
+
+    Raises:
+        OSError: the memory cannot be read.
+    """
+    parts, at = [], 0
+    memory = os.open(OWN_MEMORY, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for dtype, one in ranges:
+            wanted = max(0, min(one.size, len(view) - at))
+            wanted -= wanted % int(dtype.itemsize)
+            if wanted and os.preadv(memory, [view[at : at + wanted]], one.address) != wanted:
+                raise OSError
+            parts.append((dtype, wanted))
+            at += aligned(wanted)
+    finally:
+        os.close(memory)
+    return tuple(parts)
 
 
 def aligned(size: int) -> int:

@@ -141,6 +141,10 @@ class Sample:
     maximum: float | None = None
     magnitude: float | None = None
     norm: float | None = None
+    peer: int = -1
+    tag: int = 0
+    message: int = 0
+    shape: str = ""
 
     def parameter_at(self, place: int) -> str:
         """Returns the name of the parameter that contains a value; "" if unknown."""

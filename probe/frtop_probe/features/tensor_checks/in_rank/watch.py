@@ -55,6 +55,8 @@ NICENESS: Final = 10
 MAX_STEP: Final = 32 * 1024 * 1024
 """Most bytes of parameters to read in one step, and of gradients: in a larger model, each
 step reads the next ones. The step's number decides which, so all ranks read the same."""
+NOTED: Final = ("input", "gradient", "sent", "received")
+"""Roles whose first NaN a rank notes in its history: after a reduction all ranks have it."""
 MOST_PARAMETERS: Final = 256
 """Most parameters to read in one step."""
 
@@ -189,33 +191,44 @@ class NumberWatch(OpWatch):
         site: int,
         flags: int,
         issuer: int,
+        message: int = 0,
     ) -> WatchedOp | None:
         """Called before an op is passed on; returns it if the watch also samples its result."""
-        plan = self._plan
+        plan, role, sync = self._plan, "input", bool(flags & Flag.SYNC)
+        peer, tag, place = -1, 0, number
+        if operation.p2p:
+            role = "sent" if operation.name == "send" else "received"
+            peer = args[operation.peer] if operation.peer >= 0 else -1
+            tag = args[operation.tag] if operation.tag >= 0 else 0
+            if message:  # both sides choose the same ones, also where each has a tag of its own
+                place = message + tag
         if (
             plan is None
-            or number % plan.every
+            or place % plan.every
             or plan.ops <= 0
-            or operation.p2p
             or operation.barrier
+            or (role == "sent" and not plan.inputs)
             or (plan.groups and group not in plan.groups)
             or not plan.has_begun(self._steps.current)
         ):
             return None
-        if number % (plan.every * self._every):
+        if place % (plan.every * self._every):
             self.thinned += 1
             return None
         self._thin()
         plan.ops -= 1
         now = time.monotonic_ns()
         sample = Sample(
-            group, number, operation.kind, "input", "issue", self._steps.current, now, site, issuer,
+            group, number, operation.kind, role, "issue", self._steps.current, now, site, issuer,
             parameters=self.names.parameters_of(issuer) if self.names is not None else (),
+            peer=peer, tag=tag, message=message,
         )  # fmt: skip
         if plan.inputs:
             self._take(sample, tensors_of(operation, args, outputs=False))
+        if role == "sent" and sync:  # the program runs nothing before its wait
+            return None
         results = tensors_of(operation, args, outputs=True)
-        return WatchedOp(sample, results, bool(flags & Flag.SYNC), in_backward(2), now)
+        return WatchedOp(sample, results, sync, in_backward(2), now, p2p=operation.p2p)
 
     def _handed(self, op: WatchedOp, work: Any) -> None:
         """Takes the handle that the op's call returned."""
@@ -224,8 +237,11 @@ class NumberWatch(OpWatch):
 
     def _ended(self, op: WatchedOp, taken: str = "wait") -> None:
         """Samples the result of an op, before the program can change it."""
-        now = time.monotonic_ns()
-        self._take(replace(op.sample, role="output", taken=taken, at_ns=now), op.tensors)
+        sent = op.sample.role == "sent"
+        if sent and taken != "wait":  # it was over, so the program may have changed it since
+            return
+        role, now = op.sample.role if op.p2p else "output", time.monotonic_ns()
+        self._take(replace(op.sample, role=role, taken=taken, at_ns=now), op.tensors)
 
     def _backward_ended(self) -> None:
         """Samples ops that C++ (as in DDP) waited for in a backward or the forward before it."""
@@ -389,6 +405,7 @@ class NumberWatch(OpWatch):
                 elements=copies.elements,
                 size=copies.size,
                 seen=copies.seen,
+                shape=copies.shape,
                 shard=copies.shard,
                 parameter=parameter,
                 parameters=(),
@@ -396,11 +413,13 @@ class NumberWatch(OpWatch):
             )
             self.samples.append(counted)
         nans = figures["nans"]
-        if nans and sample.role in ("input", "gradient") and not self._noted:
+        if nans and sample.role in NOTED and not self._noted:
             self._noted = True
-            what = f"the {sample.role} of {sample.kind}"
-            if sample.group:
-                what += f" #{sample.number}" + (f", from {parameter} on" if parameter else "")
+            op = f"{sample.kind} #{sample.number}" if sample.group else sample.kind
+            of_message = sample.role in ("sent", "received")
+            what = f"what {op} {sample.role}" if of_message else f"the {sample.role} of {op}"
+            if sample.group and parameter:
+                what += f", from {parameter} on"
             said = f"{nans:,} NaN in {what}, step {sample.step}: the first one sampled"
             self._note(f"numbers: {said}")
 

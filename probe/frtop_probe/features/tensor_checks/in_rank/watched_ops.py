@@ -3,15 +3,20 @@
 If Python waits for an op, its result is read after the wait. If C++ waits (DDP's reducer, DDP's
 broadcasts before a forward, functional collectives), it is complete when the backward ends or a
 step begins.
+
+The handle of a message is held only until its caller must have it: dropping it may withdraw the
+message, and that must stay as it is.
 """
 
 from __future__ import annotations
 
 import sys
+import weakref
 from dataclasses import dataclass
 from typing import Any, Final
 
 from frtop_probe.features.tensor_checks.in_rank.stats import Sample
+from frtop_probe.recorder.ops.pending import HANDED_OVER_NS
 
 MOST_UNFINISHED: Final = 64
 """Most unfinished ops; each keeps its tensors alive."""
@@ -32,6 +37,9 @@ class WatchedOp:
     in_backward: bool
     begun_ns: int
     work: Any = None
+    p2p: bool = False
+    handle: weakref.ref[Any] | None = None
+    """Of a message, in place of `work`, once its caller has the handle."""
 
 
 class WatchedOps:
@@ -47,9 +55,13 @@ class WatchedOps:
         """Adds an op with the handle that its call returned; may give up the oldest one for it."""
         op.work = work
         while len(self.by_handle) >= MOST_UNFINISHED:
-            self.by_handle.pop(next(iter(self.by_handle)), None)
-            self.unseen += 1
+            self._give_up(next(iter(self.by_handle)))
         self.by_handle[id(work)] = op
+
+    def _give_up(self, key: int) -> None:
+        op = self.by_handle.pop(key, None)
+        if op is not None and op.sample.role != "sent":  # what was sent was read at its issue
+            self.unseen += 1
 
     def take_complete(self, step: int) -> list[WatchedOp]:
         """Takes the complete ops of this step whose memory no later op has written to.
@@ -60,7 +72,7 @@ class WatchedOps:
         places: set[int] = set()
         for key, op in reversed(list(self.by_handle.items())):
             now = op.sample.step == step
-            if op.sync or not (now or op.in_backward):
+            if op.p2p or op.sync or not (now or op.in_backward):
                 continue  # a wait in Python will read it
             place = id(op.work) if not op.tensors else int(op.tensors[0].data_ptr())
             if now and not _is_done(op.work):
@@ -76,16 +88,29 @@ class WatchedOps:
         return found[::-1]
 
     def forget_old(self, now_ns: int) -> None:
-        """Gives up ops that completed long ago."""
+        """Gives up ops that completed long ago, and lets go of handles of messages."""
         for key, op in list(self.by_handle.items()):
-            old = now_ns - op.begun_ns > FORGET_NS
-            if old and not op.in_backward and op.work.is_completed():
-                self.by_handle.pop(key, None)
-                self.unseen += 1
+            age = now_ns - op.begun_ns
+            if op.p2p:
+                if age > HANDED_OVER_NS and op.handle is None:
+                    self._release(key, op)
+                if age > FORGET_NS and op.sample.role == "sent":
+                    self._give_up(key)
+            elif age > FORGET_NS and not op.in_backward and op.work.is_completed():
+                self._give_up(key)
+
+    def _release(self, key: int, op: WatchedOp) -> None:
+        """From here on, the op and its tensors live as long as the program's handle."""
+
+        def dropped(_: object) -> None:  # before another handle can have its `id`
+            self._give_up(key)
+
+        op.handle = weakref.ref(op.work, dropped)
+        op.work = None
 
     def give_up(self) -> None:
-        self.unseen += len(self.by_handle)
-        self.by_handle.clear()
+        for key in list(self.by_handle):
+            self._give_up(key)
 
 
 def _is_done(work: Any) -> bool:
