@@ -7,13 +7,18 @@ Programs may start the recorder by hand. The functions do nothing where it canno
     frtop_probe.start()          # before or after init_process_group
     frtop_probe.step()           # a training step ended, for loops without a torch optimizer
     frtop_probe.step(samples=n)  # the same in any loop, and how much this rank has processed
+    frtop_probe.report(loss=loss.item(), lr=0.1)  # values, to be compared between ranks
     frtop_probe.annotate("...")  # a note in the history of this rank
     frtop_probe.stop()
 """
 
 from __future__ import annotations
 
-__all__ = ["annotate", "start", "step", "stop"]
+__all__ = ["annotate", "report", "start", "step", "stop"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import SupportsFloat
 
 
 def start() -> None:
@@ -47,6 +52,21 @@ def step(number: int | None = None, *, samples: int = 0) -> None:
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     lifecycle.step(number, samples)
+
+
+def report(step: int | None = None, /, **values: SupportsFloat) -> None:
+    """Records values of this rank, by name: up to 32 names, such as `loss` and `lr`.
+
+    Numbers of Python and numpy and CPU tensors of one element are taken. A tensor on a device is
+    not: reading it would wait for the device.
+
+    Args:
+        step: the step that they belong to; without it, the step that ended last.
+        values: numbers; NaN and infinities, too.
+    """
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
+
+    lifecycle.report(step, values)
 
 
 def annotate(text: str) -> None:

@@ -215,6 +215,17 @@ class RingBuilder:
         self.cells[StatusCell.MARKS] = self.marks
         return self.marks
 
+    def report(self, step: int, name: int, value: float) -> None:
+        """Writes a value that the job reports; `name` is the number of a REPORT entry."""
+        self.marks += 1
+        now = time.monotonic_ns()
+        body = layout.MARK_BODY.pack(self.marks, now, step, 1, MarkKind.REPORT, name)
+        total = crc32(layout.REPORT_VALUE.pack(value), crc32(body))
+        at = self.shape.marks_offset + self.marks % self.shape.marks * layout.MARK_SIZE
+        layout.REPORT.pack_into(self.map, at, body, total, now, value)
+        self.cells[StatusCell.MARKS] = self.marks
+        self.cells[StatusCell.WATCHED] |= 1 << MarkKind.REPORT
+
     def complete(self, sequence: int) -> None:
         at = self._slot(sequence) + layout.SLOT_DONE
         memoryview(self.map)[at : at + 8].cast("q")[0] = time.monotonic_ns()

@@ -45,6 +45,7 @@ class Original:
         ring.add_signature(4, "send", inputs=[7], peer=3)
         ring.add_entry(Side.FORM, 5, {"kind": "new_group", "members": "0-3"})
         ring.add_entry(Side.NOTE, 1, "a note")
+        ring.add_entry(Side.REPORT, 1, "loss")
         ring.add_entry(Side.MODULE, 1, ["layers.1", "Net", "DDP bucket 0: a, b", "a", "b"])
         ring.add_entry(Side.TRANSPORTS, 0, [["DeepEP", "module deep_ep is imported"]])
         frame = {"function": "f", "file": "/srv/a.py", "line": 3}
@@ -68,6 +69,7 @@ class Original:
         for number in range(40):
             kind = list(MarkKind)[number % 6]
             ring.mark(kind, now - (41 - number) * 10**8, 0 if number > 36 else now, number % 3)
+            ring.report(number, 1, float("nan") if number % 9 == 0 else -0.5)
         for cell in (StatusCell.FETCH_BEGIN_NS, StatusCell.STEP_NS, StatusCell.EXCEPTION_NS):
             ring.cells[cell] = now
         ring.cells[StatusCell.FETCH_WORKER_PID] = os.getpid()
@@ -169,6 +171,13 @@ def _overflow(data: bytearray, mutator: Mutator) -> None:
 def _mark(data: bytearray, mutator: Mutator) -> None:
     at = TINY.marks_offset + mutator.random.randrange(TINY.marks) * layout.MARK_SIZE
     _body(data, mutator, at, layout.MARK_BODY.size, layout.MARK_SIZE)
+    if mutator.chance(0.5):  # as a reported value, whose sum is also of the value
+        end = at + layout.MARK_BODY.size
+        kind = at + layout.MARK_BODY.size - 8
+        struct.pack_into("=I", data, kind, MarkKind.REPORT)
+        total = crc32(bytes(data[at + layout.MARK_SAMPLES : at + layout.MARK_SIZE]),
+                      crc32(bytes(data[at:end])))  # fmt: skip
+        struct.pack_into("=I", data, end, total)
 
 
 def _site(data: bytearray, mutator: Mutator) -> None:

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.agent.checksum_blocks import BlockReader
+from frtop_probe.agent.reported_series import ReportedSeries
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.agent.tracked_rank import FLUSH_TICKS, TrackedRank
 from frtop_probe.proc.exit_status import ExitStatus
@@ -63,6 +64,8 @@ class RingRank(TrackedRank):
         self._transports: tuple[wire.Transport, ...] | None = None
         self._messages: tuple[wire.Messages, ...] = ()
         self._messages_at = (-1, 0)
+        self._reported = ReportedSeries(ring)
+        self._reported_ticks = FLUSH_TICKS
 
     @property
     def name(self) -> str:
@@ -102,6 +105,7 @@ class RingRank(TrackedRank):
             transports=self._news("_transports", self.view.transports()),
             gauges=self._news("_gauges_sent", self.gauges),
             messages=self._new_messages(now_ns),
+            reported=self._new_reported(),
         )
         nothing = wire.RankUpdate(key=self.key, pending_more=self._pending_more)
         return None if fresh == nothing else fresh
@@ -129,6 +133,7 @@ class RingRank(TrackedRank):
             transports=self._transports,
             gauges=self.gauges,
             messages=self._messages,
+            reported=self._reported.full(),
         )
 
     def reread(self, now_ns: int) -> wire.RankUpdate:
@@ -259,6 +264,13 @@ class RingRank(TrackedRank):
         self._pending = tuple(self.view.op(row) for row in rows)
         self._pending_rows, self._pending_more = rows, more
         return self._pending
+
+    def _new_reported(self) -> tuple[wire.ReportedValues, ...]:
+        self._reported_ticks += 1
+        if self.lives and self._reported_ticks < FLUSH_TICKS:
+            return ()
+        self._reported_ticks = 0
+        return self._reported.fresh()
 
     def _new_messages(self, now_ns: int) -> tuple[wire.Messages, ...] | None:
         head, (known, since_ns) = self.ring.cell(StatusCell.HEAD), self._messages_at

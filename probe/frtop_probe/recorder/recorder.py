@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from frtop_probe import feature_folders
 from frtop_probe.recorder.feature import OpWatch, RankFeature
 from frtop_probe.recorder.guard import log_line
-from frtop_probe.recorder.marks import fetches, phases, steps
+from frtop_probe.recorder.marks import fetches, phases, reports, steps
 from frtop_probe.recorder.native.install import NativeHook
 from frtop_probe.recorder.native.library import NotUsableError
 from frtop_probe.recorder.ops.call_sites import CallSites
@@ -75,6 +75,7 @@ class Recorder:
         self.steps = steps.StepCounter(ring, self.pending.test_oldest)
         self.fetches = fetches.FetchRecorder(ring)
         self.phases = phases.PhaseRecorder(ring, self.steps, self.pending.test_oldest)
+        self.reports = reports.ReportRecorder(ring, self.steps, self._note_once)
         self.exceptions = ExceptionRecorder(ring)
         self.groups: GroupTable
         self.devices: DeviceWatch

@@ -8,7 +8,7 @@ A ring is one file, mapped by the rank that writes it. The agent copies what it 
     sites      N x 32   per call site: how long an op from there usually takes
     overflow   N x 88   pending ops so old that the history would overwrite them
     sizes      N x 64   shapes and splits of ops, each overwritten after N chunks
-    marks      N x 64   the history of everything else: steps, notes, fetches, phases
+    marks      N x 64   the history of everything else: steps, notes, fetches, phases, values
     side table          append-only: op forms, call sites, groups, exceptions, as JSON
     slots      N x 88   the history: one op each
     more slots N x 88   a hole in the file until an operator asks for a longer history
@@ -106,6 +106,7 @@ class Side(enum.IntEnum):
     NOTE = 6  # text, from the recorder or from annotate()
     TRANSPORTS = 7  # [[name, sign], ...] of transports past c10d; the last one is valid
     MODULE = 8  # [path, class of the outermost module, part of it, modules in that part ...]
+    REPORT = 9  # name of a value that the job reports
 
 
 SIDE_ENTRY: Final = struct.Struct("=IHHII")
@@ -177,7 +178,7 @@ class Event(enum.IntEnum):
 
 
 MARK_BODY: Final = struct.Struct("=QqQQII")
-"""Sequence number, start in ns, number, pthread ident, kind, reserved."""
+"""Sequence number, start in ns, number, pthread ident, kind, id of a REPORT entry (0: none)."""
 MARK: Final = struct.Struct("=40sI4xqq")
 """A body and its CRC-32, end in ns, samples.
 
@@ -187,6 +188,13 @@ MARK_SIZE: Final = MARK.size
 MARK_END: Final = 48
 """Offset of the end: 8-aligned, so that ending a mark is one store."""
 MARK_SAMPLES: Final = 56
+REPORT: Final = struct.Struct("=40sI4xqd")
+"""A mark of a value that the job reports: in place of samples it has the value, a double, which may
+have any bits. The CRC-32 is of the body and the value."""
+REPORT_VALUE: Final = struct.Struct("=d")
+MAX_REPORT_NAMES: Final = 32
+MAX_REPORT_NAME: Final = 64
+"""Characters of a name."""
 
 
 class MarkKind(enum.IntEnum):
@@ -198,6 +206,7 @@ class MarkKind(enum.IntEnum):
     FORWARD = 4  # for this and the other phases: the step that contains them
     BACKWARD = 5
     OPTIMIZER = 6
+    REPORT = 7  # the step that the value belongs to; see `REPORT`
 
 
 class Flag(enum.IntFlag):

@@ -25,7 +25,10 @@ _BODIES: Final = struct.Struct(
     f"={layout.MARK_BODY.size}s{layout.MARK_SIZE - layout.MARK_BODY.size}x"
 )
 _BEGIN: Final = attrgetter("begin_ns")
-_KINDS: Final = {int(kind): kind for kind in MarkKind}
+_KINDS: Final = {int(kind): kind for kind in MarkKind if kind is not MarkKind.REPORT}
+_REPORTS: Final = struct.Struct(f"={layout.MARK_BODY.size}sI4xq8s")
+"""Body, sum, end and value of a mark."""
+_BODY_FIELDS: Final = layout.MARK_BODY.unpack
 
 
 class MarkRow(NamedTuple):
@@ -46,7 +49,8 @@ class MarkRow(NamedTuple):
 def read_marks(ring: Ring, since_ns: int = 0) -> list[MarkRow]:
     """Returns the marks that ended at `since_ns` or later, or have not ended, sorted by start.
 
-    Leaves out marks with an unseen end, and marks that the rank is writing.
+    Leaves out marks with an unseen end, marks that the rank is writing, and reported values
+    (`read_reports`).
     """
     found: list[MarkRow] = []
     for rows in _chunks(ring):
@@ -58,6 +62,42 @@ def read_marks(ring: Ring, since_ns: int = 0) -> list[MarkRow]:
     lasting = _lasting(found)
     found = [row for row in found if row.end_ns and row.end_ns >= since_ns]
     return sorted([*found, *lasting], key=_BEGIN)
+
+
+class ReportRow(NamedTuple):
+    """A value that the job reported. `name` is the id of its name in `Ring.reports`."""
+
+    sequence: int
+    step: int
+    name: int
+    value: float
+
+
+def read_reports(ring: Ring, after: int = 0) -> tuple[list[ReportRow], int]:
+    """Returns the values that the job reported, oldest first, and the newest mark's number.
+
+    Args:
+        ring: the rank's.
+        after: number of the newest mark that is known already.
+    """
+    head = ring.cell(StatusCell.MARKS)
+    found: list[ReportRow] = []
+    for copy, first in _copies(ring, head, after):
+        found += reversed([row for row in _reports(copy, first) if row.sequence > after])
+    return found[::-1], head
+
+
+def _reports(copy: bytes, first: int) -> Iterator[ReportRow]:
+    for place, (body, right, end, value) in enumerate(_REPORTS.iter_unpack(copy), first):
+        sequence, begin, step, _, kind, name = _BODY_FIELDS(body)
+        if (
+            kind == MarkKind.REPORT
+            and sequence == place
+            and begin == end
+            and step < LONGEST
+            and crc32(value, crc32(body)) == right
+        ):
+            yield ReportRow(sequence, step, name, layout.REPORT_VALUE.unpack(value)[0])
 
 
 def _lasting(rows: list[MarkRow]) -> list[MarkRow]:
@@ -78,13 +118,18 @@ def watched(ring: Ring) -> frozenset[MarkKind]:
 
 def _chunks(ring: Ring) -> Iterator[list[MarkRow]]:
     """Yields all marks, newest first, in chunks."""
-    head, places = ring.cell(StatusCell.MARKS), ring.shape.marks
-    oldest = max(1, head - places + 1)
+    for copy, first in _copies(ring, ring.cell(StatusCell.MARKS)):
+        yield _rows(memoryview(copy), first)
+
+
+def _copies(ring: Ring, head: int, after: int = 0) -> Iterator[tuple[bytes, int]]:
+    """Yields copies of the marks up to `head`, newest first, and the number of their first."""
+    places = ring.shape.marks
+    oldest = max(1, head - places + 1, after + 1)
     while head >= oldest:
         last = head % places
         first = max(last - min(_CHUNK, head - oldest + 1) + 1, 0)
-        copy = ring.marks_at(first, last - first + 1)
-        yield _rows(memoryview(copy), head - (last - first))
+        yield ring.marks_at(first, last - first + 1), head - (last - first)
         head -= last - first + 1
 
 

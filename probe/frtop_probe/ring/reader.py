@@ -134,6 +134,8 @@ class Ring:
         self.notes: dict[int, str] = {}
         self.modules: dict[int, tuple[str, ...]] = {}
         """Contents of MODULE entries, by number."""
+        self.reports: dict[int, str] = {}
+        """Names of values that the job reports, by number."""
         self.transports: tuple[tuple[str, str], ...] | None = None  # None: never written
         self.refresh()
 
@@ -240,6 +242,8 @@ class Ring:
         elif kind == Side.MODULE:
             path, root, part, *members = payload
             self.modules[number] = str(path), str(root), str(part), *map(str, members)
+        elif kind == Side.REPORT and 0 < number <= layout.MAX_REPORT_NAMES:
+            self.reports[number] = str(payload)[: layout.MAX_REPORT_NAME]
         elif kind == Side.TRANSPORTS:
             self.transports = tuple((str(name), str(sign)) for name, sign in payload)
 

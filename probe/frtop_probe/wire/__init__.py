@@ -71,6 +71,7 @@ from frtop_probe.wire.ranks import (
     Identity,
     Job,
     RankStatus,
+    ReportedValues,
     TraceFrame,
     Transport,
     UncaughtException,

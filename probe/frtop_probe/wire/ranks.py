@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frtop_probe.wire.values import Int, Value
+from frtop_probe.wire.values import Int, Real, Value
 
 
 class Job(Value, frozen=True):
@@ -125,3 +125,19 @@ class Transport(Value, frozen=True):
 
     name: str
     sign: str = ""
+
+
+class ReportedValues(Value, frozen=True):
+    """Values that the job reported on a rank under one name (`frtop_probe.report`), oldest first.
+
+    `times`: how often the name was reported in this step, up to the value. `values` that are not
+    finite, or beyond 1e300, are texts: "nan", "inf", "-inf", "1.5e+305". Every value from step
+    `first` on was read, and `not_finite` of all values were not finite.
+    """
+
+    name: str
+    steps: tuple[Int, ...] = ()
+    values: tuple[Real | str, ...] = ()
+    times: tuple[Int, ...] = ()
+    first: Int = 0
+    not_finite: Int = 0

@@ -11,6 +11,7 @@ from frtop_probe.wire.ranks import (
     ExitInfo,
     Identity,
     RankStatus,
+    ReportedValues,
     Transport,
     UncaughtException,
 )
@@ -58,6 +59,7 @@ class RankUpdate(Value, frozen=True):
     transports: tuple[Transport, ...] | None = None  # past c10d, as far as known
     gauges: Gauges | None = None  # of its devices, if it has any open
     messages: tuple[Messages, ...] | None = None  # sent once the rank has issued nothing for 1 s
+    reported: tuple[ReportedValues, ...] = ()  # new values of the job; the full state has all
 
 
 class Update(Value, frozen=True):

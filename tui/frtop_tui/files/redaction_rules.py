@@ -51,6 +51,7 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
     GaugedSubject: {"kind": "keep", "name": "path", "detail": "device", "problem": "text",
                     "values": "keep", "history": "keep"},
     wire.Gpu: {"uuid": "gpu", "name": "keep", "error": "text"},
+    wire.ReportedValues: {"name": "keep", "values": "keep"},
     wire.Transport: {"name": "keep", "sign": "text"},
     wire.NativeStacksResponse: {"host": "endpoint", "tool": "keep", "note": "text"},
     wire.History: {"note": "text"},

@@ -166,6 +166,7 @@ class Rank(Struct, frozen=True, gc=False):
     native: wire.NativeStacksResponse | None = None  # the last ones that a person requested
     gauges: wire.Gauges | None = None  # those of the devices it uses, if known
     messages: tuple[wire.Messages, ...] = ()  # for groups in which it has sent nothing since
+    reported: tuple[wire.ReportedValues, ...] = ()  # by the job itself
 
     @property
     def last_ops(self) -> tuple[wire.Op, ...]:

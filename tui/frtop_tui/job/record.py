@@ -18,6 +18,7 @@ from frtop_tui.job.model import (
     ObservedRank,
     RankState,
 )
+from frtop_tui.job.reported import merged_values
 
 SILENT_AFTER_NS: Final = 1_500_000_000
 """The recorder writes four heartbeats a second: six missing ones are no scheduling delay."""
@@ -78,6 +79,7 @@ class RankRecord:
             moved = {progress.group: progress for progress in update.group_progress}
             changes["group_progress"] = {**fronts, **moved}
         self._apply_messages(update)
+        self._apply_reported(update)
         if update.pending is not None:
             changes["pending"] = update.pending
             changes["pending_more"] = update.pending_more
@@ -92,6 +94,12 @@ class RankRecord:
         if update.process is not None:
             # Usually the view shows exactly this: setting it here saves a copy.
             self._process = changes["process"] = update.process
+
+    def _apply_reported(self, update: wire.RankUpdate) -> None:
+        """Adds values that the job reported."""
+        if update.reported:
+            known = self._changes.get("reported", self._latest.reported)
+            self._changes["reported"] = merged_values(known, update.reported)
 
     def _apply_messages(self, update: wire.RankUpdate) -> None:
         """Takes in message counts, except for groups with more messages since."""

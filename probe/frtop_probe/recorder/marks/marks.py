@@ -32,13 +32,15 @@ class MarkWriter:
         self._first = shape.marks_offset // 8
         self._count = shape.marks
         self._watched = layout.CELLS_OFFSET // 8 + StatusCell.WATCHED
-        self.begin, self.instant = _writers(data, words, shape)
+        self.begin, self.instant, self.report = _writers(data, words, shape)
         self.end = _finisher(words, shape)
 
     begin: Callable[[int, int], int]
     """Begins a mark of a kind, with a number; returns its sequence number for `end`."""
     instant: Callable[[int, int], int]
     """The same for a mark without a duration."""
+    report: Callable[[int, int, float], None]
+    """Writes a value that the job reports: the step, the id of its name, the value."""
     end: Callable[[int], None]
     """Ends a mark now."""
 
@@ -69,12 +71,14 @@ class MarkWriter:
 
 def _writers(
     data: mmap, words: memoryview, shape: Shape
-) -> tuple[Callable[[int, int], int], Callable[[int, int], int]]:
+) -> tuple[Callable[[int, int], int], Callable[[int, int], int], Callable[[int, int, float], None]]:
     first, count, size = shape.marks_offset, shape.marks, layout.MARK_SIZE
     head = layout.CELLS_OFFSET // 8 + StatusCell.MARKS
     next_sequence = itertools.count(1).__next__
     clock, thread_ident, checksum = time.monotonic_ns, threading.get_ident, crc32
     pack_body, pack_mark = layout.MARK_BODY.pack, layout.MARK.pack_into
+    pack_report, pack_value = layout.REPORT.pack_into, layout.REPORT_VALUE.pack
+    reported = int(MarkKind.REPORT)
 
     def begin(kind: int, number: int) -> int:
         sequence = next_sequence()
@@ -92,7 +96,16 @@ def _writers(
             words[head] = sequence
         return sequence
 
-    return begin, instant
+    def report(step: int, name: int, value: float) -> None:
+        sequence, now = next_sequence(), clock()
+        body = pack_body(sequence, now, step, thread_ident(), reported, name)
+        # Unlike the samples of a step, the value is in the sum: it must belong to this mark.
+        total = checksum(pack_value(value), checksum(body))
+        pack_report(data, first + sequence % count * size, body, total, now, value)
+        if sequence > words[head]:  # noqa: PLR1730
+            words[head] = sequence
+
+    return begin, instant, report
 
 
 def _finisher(words: memoryview, shape: Shape) -> Callable[[int], None]:

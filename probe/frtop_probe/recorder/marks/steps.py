@@ -54,6 +54,11 @@ class StepCounter:
         """Number of the step that the rank is in."""
         return self._last + 1
 
+    @property
+    def last(self) -> int:
+        """Number of the step that ended last; 0 before the first end."""
+        return self._last
+
     def in_optimizer(self, thread: int) -> bool:
         """Returns whether a thread runs the step of a recorded optimizer."""
         return bool(self._begun.get(thread))

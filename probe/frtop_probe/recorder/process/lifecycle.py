@@ -11,7 +11,7 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
@@ -92,6 +92,17 @@ class Lifecycle:
         if self._running():
             known = None if number is None else _number_of(number)
             self._recorder.steps.stepped(known, _number_of(samples))
+
+    def report(self, step: int | None, values: Mapping[str, Any]) -> None:
+        recorder = self.recorder
+        if recorder is None or not recorder.alive[0]:
+            return
+        try:
+            recorder.reports.report(None if step is None else _number_of(step), values)
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            self._failed(error)
 
     def annotate(self, text: str) -> None:
         if self._running():
