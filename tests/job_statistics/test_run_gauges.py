@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from frtop_probe.agent.gauges.gauge_table import GaugeTable
 from frtop_probe.gauges.readings import SubjectReading
-from frtop_tui.features.statistics.comparison_words import comparison_lines
 from frtop_tui.job.host_gauges import GaugeRecord, HostGauges
 from frtop_tui.job.model import HostView
 from frtop_tui.statistics.run_gauges import CPU, GPU, gauge_changes, longest, mean_of
-from job_statistics.captures import write
 
 S = 1_000_000_000
 MIB = 1 << 20
@@ -61,18 +58,6 @@ def test_what_changed_by_more_than_the_noise_and_five_percent_is_told() -> None:
     assert found["read"].before == found["read"].after
     assert found["read"].before == pytest.approx(8 * MIB, rel=0.005)  # both disks
     assert "power_mw" not in found
-
-
-def test_a_comparison_has_a_line_for_each(tmp_path: Path) -> None:
-    frame = write(tmp_path / "a.cap")
-    before, after = (
-        replace(frame, hosts=(HostView("node0", "reporting", minutes=minutes(one)),))
-        for one in (host(400, 900), host(410, 400))
-    )
-    lines = comparison_lines(before, after)
-    assert "  GPUs busy: 90 %, then 40 % (±0 %)" in lines
-    assert not any("processors" in line for line in lines)
-    assert "gauges" not in comparison_lines(before, before)
 
 
 def test_infiniband_counts_and_not_the_interface_on_top_of_it() -> None:

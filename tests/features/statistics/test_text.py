@@ -15,11 +15,13 @@ from frtop_tui.errors import FrtopError
 from frtop_tui.features.statistics import command as statistics
 from frtop_tui.features.statistics.comparison_words import comparison_lines
 from frtop_tui.files import capture
+from frtop_tui.job.model import HostView
 from frtop_tui.statistics.limits import limits_of
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.text.statistics_words import coverage_words
 from job_statistics.captures import write
 from job_statistics.ranks import MS
+from job_statistics.test_run_gauges import host, minutes
 
 
 def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -183,3 +185,15 @@ def test_diff_says_what_a_job_of_tests_needs(
     cells = " ".join(line.split())
     assert cells.startswith("skew train.py:40 all_reduce +10 % +1 ms 20.0 ms 50.0 ms +150.0")
     assert cells.endswith("80, 80 above")
+
+
+def test_a_comparison_has_a_line_for_each(tmp_path: Path) -> None:
+    frame = write(tmp_path / "a.cap")
+    before, after = (
+        replace(frame, hosts=(HostView("node0", "reporting", minutes=minutes(one)),))
+        for one in (host(400, 900), host(410, 400))
+    )
+    lines = comparison_lines(before, after)
+    assert "  GPUs busy: 90 %, then 40 % (±0 %)" in lines
+    assert not any("processors" in line for line in lines)
+    assert "gauges" not in comparison_lines(before, before)
