@@ -252,6 +252,11 @@ struct Waiting {
   u64 sequence;
 };
 thread_local Waiting waiting_for{};  // this thread's last op whose call waits and shows no end
+struct Called {
+  u64 sequence;
+  i64 returned;
+};
+thread_local Called last_silent{};  // this thread's last op that reports no end, and when its call returned
 
 /* The Python side: `install.py` says what each does. Lists and dicts are only asked for their size,
  * which is one word, so that an op needs no GIL to learn that nobody wants more of it. */
@@ -512,6 +517,7 @@ void follow(State* state, Group* group, u64 bit, u64 sequence, bool sync,
     }
   }
   if (sync) waiting_for = {state, sequence};
+  last_silent = {sequence, now_ns()};
   Tested added{c10::weak_intrusive_ptr<Work>(work), silent ? c10::intrusive_ptr<Work>() : work,
                sequence, group->id, sync};
   std::optional<Tested> oldest;  // destroyed without the lock
@@ -1085,10 +1091,11 @@ struct Wait {
     i64 now = now_ns();
     if (waiting_for.sequence == sequence) waiting_for = {};
     if (!complete && is_open(state, sequence)) return write_wait(state, sequence, -now);
-    // Its own callback has written the end, or there is none and the wait shows it. A call that waits
-    // by itself is over now, however long it took to begin.
+    // Its own callback has written the end, or there is none and the wait shows it: exactly, if the
+    // thread waited for anything, or had nothing else to do since the call, however long that took.
     if (is_open(state, sequence)) {
-      bool at_once = (slot->flags & (SYNC | P2P)) == SYNC || begun - slot->issued <= EXACT_NS;
+      i64 since = last_silent.sequence == sequence ? last_silent.returned : slot->issued;
+      bool at_once = slot->flags & SYNC || begun - since <= EXACT_NS;
       bool late = !failed && !at_once && now - begun < EXACT_NS;
       end(state, sequence, failed ? -now : late ? begun : now, late ? LATE : 0, !late);
     }

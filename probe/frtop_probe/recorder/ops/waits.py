@@ -120,7 +120,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
                     now = clock()
                     # It reports nothing, but a wait without duration waited for nothing, unless the
                     # call itself waits: then it is over now, however long it took to begin.
-                    if silent and not (entry[5] and not entry[7].p2p):
+                    if silent and not entry[5]:
                         before = now - begun < EXACT_NS
                     late = before and now - entry[2] > EXACT_NS
                     pending.wait_ended(entry, self, begun if late else now, failed, late)
