@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from frtop_tui.errors import FrtopError, NotWritten, UsageError
 from frtop_tui.features.check.expectations import Held, Outcome, compared, overall, words_of
 from frtop_tui.features.check.facts import (
     FEWEST,
+    NO_RECORDER,
     WARM_UP,
     JobFacts,
     facts_of,
@@ -38,6 +41,7 @@ ANSWER_S: Final = 20.0
 """How long agents may take to send the steps of all ranks."""
 SUFFIX: Final = ".toml"
 STATUS: Final[dict[Held, int]] = {"held": HEALTHY, "broken": BROKEN, "not known": UNDECIDED}
+_KEYS_AT: Final = 11
 _ORDER: Final[tuple[Held, ...]] = ("broken", "not known", "held")
 
 
@@ -55,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(outcomes, facts), indent=1))
     else:
-        print("\n".join(lines(outcomes, facts)))
+        print("\n".join(_wrapped(lines(outcomes, facts))))
     return STATUS[overall(outcomes)]
 
 
@@ -171,14 +175,30 @@ def _read(source: Source, frame: Frame) -> StepsRead:
 def lines(outcomes: Sequence[Outcome], facts: JobFacts) -> list[str]:
     """One line for each expectation, what is broken first, then a summary."""
     found = sorted(outcomes, key=lambda one: _ORDER.index(one.result))
-    rows = [f"{one.result:<9}  {one.expectation.key}: {_words(one)}" for one in found]
+    rows = [f"{one.result:<{_KEYS_AT}}{one.expectation.key}: {_words(one)}" for one in found]
     counts = [(sum(one.result == result for one in outcomes), result) for result in _ORDER]
     said = ", ".join(f"{count:,} {result}" for count, result in counts if count)
     total = counted(len(outcomes), "expectation")
     rows.append(f"{total}: {said} ({counted(len(facts.ranks), 'rank')}{_steps_words(facts)})")
     if any(one.result == "broken" and one.expectation.path[0] == "ops" for one in outcomes):
         rows.append("  next: `frtop statistics` shows the lines that issue these ops")
+    if NO_RECORDER in facts.unknown.values():
+        rows.append("  next: start the job with `frtop run -- ...`: it records steps and settings")
     return [printable(row) for row in rows]
+
+
+def _wrapped(rows: Sequence[str]) -> list[str]:
+    """The rows as a terminal takes them, with their words in one piece; unchanged elsewhere."""
+    if not sys.stdout.isatty():
+        return list(rows)
+    width = shutil.get_terminal_size().columns
+    return [
+        line
+        for row in rows
+        for line in textwrap.wrap(
+            row, width, subsequent_indent=" " * _KEYS_AT, break_on_hyphens=False
+        )
+    ]
 
 
 def _words(one: Outcome) -> str:

@@ -17,8 +17,8 @@ from frtop_tui.features.check.facts import (
     NO_RECORDER,
     NO_STEP,
     UNREPORTED,
-    JobFacts,
     CompleteStep,
+    JobFacts,
 )
 from frtop_tui.features.check.plan import Expectation, Expected, Figures, JobPlan
 from frtop_tui.job.environment import UNSET, VERSIONS, excerpts

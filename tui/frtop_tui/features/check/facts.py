@@ -1,7 +1,7 @@
 """What a plan can speak of: a job's groups, its settings, and what each step of each rank has.
 
-Pure. Ops are counted step by step, from the histories of the ranks. A step that was not seen whole
-does not count.
+Pure. Ops are counted step by step, from the histories of the ranks. A step of which something was
+not seen does not count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import group_label, printable, without_number
 
 FEWEST: Final = 3
-"""Whole steps of a rank, at least: its first ones may differ from the rest."""
+"""Complete steps of a rank, at least: its first ones may differ from the rest."""
 WARM_UP: Final = 2
 """The first steps never count: DDP forms its buckets anew after the first one."""
 MOST_STEPS: Final = 50
@@ -44,10 +44,33 @@ _Kind = tuple[int, int, int]
 _COLUMNS: Final = ("issued_ns", "sequence", "group", "signature", "pseudo")
 
 
-class _Row(NamedTuple):
-    issued_ns: int
-    sequence: int
-    kind: _Kind
+class _Ops(NamedTuple):
+    """The ops of a rank by field."""
+
+    issued_ns: list[int]
+    sequence: list[int]
+    kind: list[_Kind]
+
+    def in_order(self) -> _Ops:
+        """By the time of issue; threads may have numbered a few of them otherwise."""
+        if self.issued_ns == sorted(self.issued_ns):
+            return self
+        order = sorted(range(len(self.issued_ns)), key=self.issued_ns.__getitem__)
+        issued, sequence, kind = self
+        return _Ops(
+            [issued[n] for n in order], [sequence[n] for n in order], [kind[n] for n in order]
+        )
+
+    def lost(self) -> list[tuple[int, int]]:
+        """Between which times ops cannot be read: their numbers are missing."""
+        numbered = sorted(zip(self.sequence, self.issued_ns, strict=True))
+        if numbered[-1][0] - numbered[0][0] < len(numbered):
+            return []
+        return [
+            (min(before, after), max(before, after))
+            for (first, before), (second, after) in pairwise(numbered)
+            if second - first > 1
+        ]
 
 
 class OpSums(NamedTuple):
@@ -76,7 +99,7 @@ class CompleteStep(Generic[Where]):
 
 
 RankSteps = tuple[CompleteStep[Identifier], ...]
-"""The whole steps of one rank, oldest first."""
+"""The complete steps of one rank, oldest first."""
 
 
 def steps_of_history(history: wire.History, groups: Mapping[int, wire.Group]) -> RankSteps:
@@ -89,12 +112,9 @@ def steps_of_history(history: wire.History, groups: Mapping[int, wire.Group]) ->
     if columns is None:
         return ()
     rows = length(columns)
-    found = zip(*(unpack_column(getattr(columns, name), rows) for name in _COLUMNS), strict=True)
-    ops = [
-        _Row(issued, sequence, (group, signature, pseudo))
-        for issued, sequence, group, signature, pseudo in found
-    ]
+    issued, sequence, *kinds = (unpack_column(getattr(columns, name), rows) for name in _COLUMNS)
     signatures = dict(enumerate(history.signatures, 1))
+    ops = _Ops(issued, sequence, list(zip(*kinds, strict=True)))
     return _steps(ops, _Kinds(signatures, groups), history.marks)
 
 
@@ -104,11 +124,12 @@ def steps_of_file(view: JudgedRank) -> RankSteps:
     if snapshot is None:
         return ()
     signatures = {id(op.signature): op.signature for op in snapshot.ops if op.signature is not None}
-    ops = [
-        _Row(op.issued_ns, op.sequence, (op.group, id(op.signature), int(op.pseudo)))
-        for op in snapshot.ops
-        if op.issued_ns > 0
-    ]
+    dated = [op for op in snapshot.ops if op.issued_ns > 0]
+    ops = _Ops(
+        [op.issued_ns for op in dated],
+        [op.sequence for op in dated],
+        [(op.group, id(op.signature), int(op.pseudo)) for op in dated],
+    )
     return _steps(ops, _Kinds(signatures, view.groups), snapshot.marks)
 
 
@@ -122,7 +143,18 @@ class _Kinds:
         self._groups = groups
         self._known: dict[_Kind, tuple[tuple[Identifier, str], OpSums] | None] = {}
 
-    def of(self, kind: _Kind) -> tuple[tuple[Identifier, str], OpSums] | None:
+    def sums(self, counts: Iterable[tuple[_Kind, int]]) -> dict[tuple[Identifier, str], OpSums]:
+        """The ops of a step, given how many of each kind it has."""
+        found: dict[tuple[Identifier, str], OpSums] = {}
+        for kind, count in counts:
+            if (one := self._of(kind)) is not None:
+                where, each = one
+                size = None if each.bytes is None else count * each.bytes
+                total = OpSums(count, size, each.dtypes)
+                found[where] = found[where].plus(total) if where in found else total
+        return found
+
+    def _of(self, kind: _Kind) -> tuple[tuple[Identifier, str], OpSums] | None:
         """None for what is no op of a group."""
         if kind not in self._known:
             self._known[kind] = self._look_up(kind)
@@ -142,47 +174,34 @@ class _Kinds:
         return (identifier(known), printable(signature.kind)), OpSums(1, size, dtypes)
 
 
-def _steps(ops: list[_Row], known: _Kinds, marks: Iterable[wire.Mark]) -> RankSteps:
-    """The whole steps: ops were seen from before each one until after it, and all that are inside.
+def _steps(ops: _Ops, known: _Kinds, marks: Iterable[wire.Mark]) -> RankSteps:
+    """The complete steps: ops were seen from before each one until after it, and all inside.
 
-    Marks are read after the ops, so the last step that has ended may lack some of its own.
+    Marks are read after the ops, so the last step that has ended may lack some of its own. Steps
+    with the same ops share them.
     """
-    if not ops:
+    if not ops.issued_ns:
         return ()
-    ops.sort()
-    issued = [op.issued_ns for op in ops]
+    issued, _, kinds = ops = ops.in_order()
+    lost = ops.lost()
     ends = sorted(
         (one.end_ns, one.number) for one in marks if one.kind == "step" and one.end_ns > 0
     )
-    lost = _lost(ops)
     complete = [
         (begin, end, number)
         for (begin, _), (end, number) in pairwise(ends)
         if issued[0] <= begin and end < issued[-1] and number > WARM_UP
         and not any(since <= end and begin <= until for since, until in lost)
     ]  # fmt: skip
+    sums: dict[frozenset[tuple[_Kind, int]], Mapping[tuple[Identifier, str], OpSums]] = {}
     found = []
     for begin, end, number in complete[-MOST_STEPS:]:
-        inside = ops[bisect_right(issued, begin) : bisect_right(issued, end)]
-        sums: dict[tuple[Identifier, str], OpSums] = {}
-        for kind, count in Counter(op.kind for op in inside).items():
-            if (one := known.of(kind)) is None:
-                continue
-            where, each = one
-            size = None if each.bytes is None else count * each.bytes
-            sums[where] = sums.get(where, NO_OPS).plus(OpSums(count, size, each.dtypes))
-        found.append(CompleteStep(number, end - begin, sums))
+        inside = kinds[bisect_right(issued, begin) : bisect_right(issued, end)]
+        counts = frozenset(Counter(inside).items())
+        if counts not in sums:
+            sums[counts] = known.sums(counts)
+        found.append(CompleteStep(number, end - begin, sums[counts]))
     return tuple(found)
-
-
-def _lost(ops: Iterable[_Row]) -> list[tuple[int, int]]:
-    """Between which times ops cannot be read: their numbers are missing."""
-    numbered = sorted((op.sequence, op.issued_ns) for op in ops)
-    return [
-        (min(before, after), max(before, after))
-        for (first, before), (second, after) in pairwise(numbered)
-        if second - first > 1
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +250,7 @@ def facts_of(
     for rank, view in frame.ranks.items():
         found = read.get(rank, ())
         if len(found) >= FEWEST:
-            steps[rank] = tuple(_named(step, names) for step in found)
+            steps[rank] = _named(found, names)
         else:
             unknown[rank] = (problems or {}).get(rank) or why_unknown(view, len(found))
     silent = tuple(islice((n for n in range(world) if n not in frame.ranks), MOST_SILENT))
@@ -245,23 +264,29 @@ def facts_of(
 
 
 def why_unknown(view: JudgedRank, steps: int) -> str:
-    """Why too few whole steps of a rank were seen."""
+    """Why too few complete steps of a rank were seen."""
     if not view.identity.prepared:
         return NO_RECORDER
     ended = view.status.step if view.status is not None else 0
     if not ended and not steps:
         return NO_STEP
     if ended > WARM_UP + FEWEST + 1:
-        return f"{steps} of {FEWEST} whole steps are recorded: its ring has room for no more"
+        return f"{steps} of {FEWEST} complete steps are recorded: its ring has room for no more"
     return f"{steps} of {FEWEST} steps have ended since the first {WARM_UP}"
 
 
-def _named(step: CompleteStep[Identifier], names: Mapping[Identifier, str]) -> CompleteStep[str]:
-    sums: dict[OpsKey, OpSums] = {}
-    for (group, kind), one in step.ops.items():
-        key = names.get(group, UNNAMED.format(len(members_of(group[1])))), kind
-        sums[key] = sums.get(key, NO_OPS).plus(one)
-    return CompleteStep(step.number, step.took_ns, sums)
+def _named(steps: RankSteps, names: Mapping[Identifier, str]) -> tuple[CompleteStep[str], ...]:
+    """The steps of a rank by the names of its groups."""
+    known: dict[int, Mapping[OpsKey, OpSums]] = {}
+    for step in steps:
+        if id(step.ops) in known:
+            continue
+        sums: dict[OpsKey, OpSums] = {}
+        for (group, kind), one in step.ops.items():
+            key = names.get(group) or UNNAMED.format(len(members_of(group[1]))), kind
+            sums[key] = sums[key].plus(one) if key in sums else one
+        known[id(step.ops)] = sums
+    return tuple(CompleteStep(one.number, one.took_ns, known[id(one.ops)]) for one in steps)
 
 
 def _names(frame: Frame) -> dict[Identifier, str]:

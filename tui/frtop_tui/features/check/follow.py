@@ -31,7 +31,7 @@ from frtop_tui.features.check.facts import (
 FEWEST_OPS: Final = 512
 """Ops in a request, at least: what precedes training makes the mean of a step meaningless."""
 MOST_OPS: Final = 65_536
-MANY_OPS: Final = 2_000_000
+MANY_OPS: Final = 1_000_000
 """Ops of all ranks together in the first requests: some 20 bytes each."""
 AT_ONCE: Final = 64
 """Requests under way on all hosts together: each answer is decoded between two updates."""

@@ -16,7 +16,7 @@ has: ops by kind and group, their bytes and dtypes, and how long it takes. A pla
 STATUSES: Final = """exit status of check:
   0  all expectations are held
   6  an expectation is broken
-  4  none is broken, but some are not known (with --write: the plan lacks something)
+  4  none is broken, but some are not known; with --write: no steps were seen
   2  invalid command line or plan
   1  any other error
 """
