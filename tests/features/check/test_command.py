@@ -44,8 +44,8 @@ def test_a_plan_is_written_once_and_says_what_another_run_does(
     document = json.loads(capsys.readouterr().out)
     assert (document["result"], document["exit_status"]) == ("broken", 6)
     (count,) = (one for one in document["expectations"] if one["key"].endswith("reduce.count"))
-    assert (count["expected"], count["found"], count["ranks"]) == ("4", "5 on ranks 0-3",
-                                                                   [0, 1, 2, 3])  # fmt: skip
+    assert (count["value"], count["expected"]) == ([4, 4], "4")
+    assert (count["found"], count["ranks"]) == ("5 on ranks 0-3", [0, 1, 2, 3])
 
 
 def test_a_plan_without_steps_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

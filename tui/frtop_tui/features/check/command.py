@@ -29,7 +29,7 @@ from frtop_tui.features.check.facts import (
     steps_of_file,
 )
 from frtop_tui.features.check.follow import ReadSteps, StepsRead
-from frtop_tui.features.check.plan import joined, plan_of_words, read_plan
+from frtop_tui.features.check.plan import Expected, Figures, joined, plan_of_words, read_plan
 from frtop_tui.features.check.plan_text import left_out, plan_text
 from frtop_tui.job.naming import printable
 from frtop_tui.job.units import counted
@@ -228,6 +228,7 @@ def document(outcomes: Sequence[Outcome], facts: JobFacts) -> dict[str, Any]:
             {
                 "key": one.expectation.key,
                 "result": one.result,
+                "value": _plain(one.expectation.value),
                 "expected": words_of(one.expectation.path[-1], one.expectation.value),
                 "found": one.found,
                 "why": one.why,
@@ -236,3 +237,10 @@ def document(outcomes: Sequence[Outcome], facts: JobFacts) -> dict[str, Any]:
             for one in outcomes
         ],
     }
+
+
+def _plain(value: Expected) -> str | bool | list[float] | list[str]:
+    """An expected value for programs: a range has its least and its most."""
+    if isinstance(value, Figures):
+        return [value.least, value.most]
+    return sorted(value) if isinstance(value, frozenset) else value
