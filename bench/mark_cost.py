@@ -28,9 +28,12 @@ MARKS: Final = {
     "step of an optimizer, and of the training": 2,
     "the same, with samples": 2,
     "backward": 1,
-    "forward of DDP": 1,
-    "module without hooks": 0,
+    "forward of a module": 1,
+    "forward of a module with ten inside": 1,
+    "module in an evaluation": 0,
 }
+BESIDES: Final = "the same, with samples", "forward of a module with ten inside"
+"""Not part of the step that is summed up."""
 
 
 def main() -> None:
@@ -42,7 +45,7 @@ def main() -> None:
     for name, found in pooled.items():
         bare, ours = min(found["bare"]), min(found["with"])
         added, marks = ours - bare, MARKS[name]
-        total += added if marks and name != "the same, with samples" else 0
+        total += added if marks and name not in BESIDES else 0
         each = f"{added / marks:>+9.1f}" if marks else ""
         print(f"{name:<44}{marks:>6}{bare:>9.1f}{ours:>9.1f}{added:>+9.1f}{each}")
     print(f"a training step with one of each: {total:+.1f} µs")
@@ -64,7 +67,8 @@ def measure(mode: str) -> dict[str, list[float]]:
     if mode == "sleeps":
         return _sleeps(torch)
     calls = _calls(torch)
-    return {name: [_block(call) for _ in range(BLOCKS)] for name, call in calls.items()}
+    backward = calls["backward"]
+    return {name: [_block(call, backward) for _ in range(BLOCKS)] for name, call in calls.items()}
 
 
 def _calls(torch: Any) -> dict[str, Callable[[], object]]:
@@ -77,7 +81,7 @@ def _calls(torch: Any) -> dict[str, Callable[[], object]]:
     weight = torch.ones(1, requires_grad=True)
     optimizer, other = (Nothing([weight], {}) for _ in range(2))
     net = torch.nn.Identity()
-    ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+    ten = torch.nn.Sequential(*(torch.nn.Identity() for _ in range(10)))
     given = torch.ones(1, 1)
     loader = torch.utils.data.DataLoader(range(10**9), batch_size=None)
     batches = iter(loader)
@@ -87,17 +91,18 @@ def _calls(torch: Any) -> dict[str, Callable[[], object]]:
         other.step()
         frtop_probe.step(samples=32)
 
-    def forward() -> object:
+    def evaluation() -> object:
         with torch.no_grad():
-            return ddp(given)
+            return net(given)
 
     return {
         "fetch of a DataLoader": lambda: next(batches),
         "step of an optimizer, and of the training": optimizer.step,
         "the same, with samples": step_with_samples,
         "backward": lambda: scaled.backward(retain_graph=True),
-        "forward of DDP": forward,
-        "module without hooks": lambda: net(given),
+        "forward of a module": lambda: net(given),
+        "forward of a module with ten inside": lambda: ten(given),
+        "module in an evaluation": evaluation,
     }
 
 
@@ -158,12 +163,15 @@ def _sleeps(torch: Any) -> dict[str, list[float]]:  # noqa: C901
     return {name: found[name] for name in slept}
 
 
-def _block(call: Callable[[], object]) -> float:
+def _block(call: Callable[[], object], backward: Callable[[], object]) -> float:
+    """Also runs a backward now and then: forwards without any are no training, and have no mark."""
     clock = time.perf_counter_ns
     for _ in range(50):
         call()
     samples = []
-    for _ in range(CALLS):
+    for number in range(CALLS):
+        if number % 100 == 0:
+            backward()
         begin = clock()
         call()
         samples.append((clock() - begin) / 1000)

@@ -59,13 +59,13 @@ def test_fsdp2_trains_identically_while_phases_are_recorded(tmp_path: Path, how:
         _same_compilation(with_us.err, without.err)
         rows = marks(with_us.ring, MarkKind.FORWARD, MarkKind.BACKWARD, MarkKind.OPTIMIZER)
         step = ["forward", "backward", "backward", "optimizer"]
-        assert [row.kind.name.lower() for row in rows] == [*step * 4, "forward"]
+        assert [row.kind.name.lower() for row in rows] == step * 4  # an evaluation is no forward
         assert all(a.end_ns <= b.begin_ns for a, b in pairwise(rows))
 
 
 def _same_compilation(with_us: str, without: str) -> None:
-    # Where Dynamo goes through calls of modules with hooks, the wrapper stands in its stacks.
+    # Where Dynamo goes through calls of modules with hooks, the wrappers stand in its stacks.
     ours = [line for line in with_us.splitlines() if "frtop_probe" in line]
-    assert all("module_calls.py" in line for line in ours)
+    assert all("module_calls.py" in line or "phases.py" in line for line in ours)
     for word in ("Recompiling", "Graph break", "WON'T CONVERT"):
         assert with_us.count(word) == without.count(word)

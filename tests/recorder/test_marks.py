@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from frtop_probe.recorder.marks import phases
 from frtop_probe.ring.layout import MarkKind, StatusCell
 from frtop_probe.ring.marks import MarkRow, watched
 from recorder.rank_runner import FinishedRank, marks, ops, run
@@ -119,6 +120,82 @@ def test_marks_last_as_long_as_the_sleeps_in_them(tmp_path: Path) -> None:
     each = [FORWARD, BACKWARD] * 3
     assert [row.kind for row in phase_rows] == [*each, OPTIMIZER] * 4
     assert [row.number for row in phase_rows] == [n for n in range(1, 5) for _ in [*each, 0]]
+
+
+BARE = """
+    import threading, torch, torch.distributed as dist, frtop_probe
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+    from torch.utils.checkpoint import checkpoint
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+        def forward(self, x):
+            if x.sum() > 1e6: raise ValueError
+            x.requires_grad_()
+            x = checkpoint(self.one, x, use_reentrant=False)
+            force, = torch.autograd.grad(self.two(x).sum(), x, create_graph=True)
+            return self.two(x) + force.sum()
+
+    dist.init_process_group("gloo")
+    net, loss = Net(), torch.nn.MSELoss()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    compiled = torch.compile(torch.nn.Linear(4, 1), backend="eager")
+
+    frtop_probe.annotate("trains")
+    for _ in range(2):
+        loss(net(torch.ones(2, 4)), torch.ones(2, 1)).backward()
+        with torch.no_grad(): net.two(torch.ones(2, 4))
+        with torch.inference_mode(): net.two(torch.ones(2, 4))
+        optimizer.step()
+    frtop_probe.annotate("raises")
+    try:
+        net(torch.full((2, 4), 1e6))
+    except ValueError:
+        pass
+    net.two(torch.ones(2, 4)).sum().backward()
+    frtop_probe.annotate("compiled")
+    for _ in range(2): compiled(torch.ones(2, 4)).sum().backward()
+    frtop_probe.annotate("pipeline")
+    stage = PipelineStage(torch.nn.Linear(4, 1), 0, 1, torch.device("cpu"))
+    ScheduleGPipe(stage, 3, loss_fn=lambda a, b: (a - b).sum()).step(
+        torch.ones(3, 4), target=torch.ones(3, 1)
+    )
+    frtop_probe.annotate("threads")
+    for one in [threading.Thread(target=net.two, args=(torch.ones(2, 4),)) for _ in range(3)]:
+        one.start()
+        one.join()
+    frtop_probe.annotate("many")
+    for _ in range(400): net.two(torch.ones(2, 4))
+    net.two(torch.ones(2, 4)).sum().backward()
+    dist.destroy_process_group()
+"""
+
+
+def test_a_forward_is_the_outermost_call_of_any_module_that_trains(tmp_path: Path) -> None:
+    """Not evaluations, nor what a forward or a backward calls; a module for the loss is one."""
+    ring = only(run(BARE, tmp_path / "rings", FRTOP_PHASES="1")[0]).ring
+    found: dict[str, list[MarkRow]] = {}
+    title = ""
+    for row in marks(ring, *PHASES, MarkKind.NOTE):
+        if row.kind is MarkKind.NOTE:
+            title = ring.notes[row.number]
+        else:
+            assert row.end_ns >= row.begin_ns
+            found.setdefault(title, []).append(row)
+    kinds = {title: [row.kind for row in rows] for title, rows in found.items()}
+    assert kinds["trains"] == [FORWARD, FORWARD, BACKWARD, OPTIMIZER] * 2
+    assert kinds["raises"] == [FORWARD, FORWARD, BACKWARD]
+    assert kinds["compiled"] == [FORWARD, BACKWARD] * 2
+    # The stage is called once more, to learn the shapes.
+    assert kinds["pipeline"] == [FORWARD] * (1 + 3) + [BACKWARD] * 3
+    assert [row.thread for row in found["threads"]].count(ring.header.main_ident) == 0
+    assert kinds["threads"] == [FORWARD] * 3
+    # A program whose forwards would fill the ring has none from then on.
+    assert kinds["many"] == [FORWARD] * (phases.MOST_FORWARDS - 3)
+    assert kinds[phases.TOO_MANY] == [BACKWARD]
+    assert watched(ring) == {FETCH, BACKWARD, OPTIMIZER}
 
 
 FETCHES = """

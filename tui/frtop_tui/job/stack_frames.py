@@ -28,7 +28,7 @@ _WRAPPERS: Final = frozenset({
     ("group_calls", "wrapper"), ("guard", "wrapper"), ("kernel", "kernel"),
     ("import_hook", "exec_module"), ("phases", "__enter__"), ("phases", "__exit__"),
     ("hooks", "update"), ("module_calls", "__call__"), ("pipeline_messages", "wrapper"),
-    ("phases", "_engine_run_backward"), ("phases", "first"), ("phases", "second"),
+    ("phases", "_engine_run_backward"), ("phases", "__call__"),
     ("waits", "on_device"), ("waits", "wait"),
 })  # fmt: skip
 """By module: the recorder's functions that replace torch's or Python's and call the originals."""

@@ -266,7 +266,7 @@ class Lifecycle:
         if phases.SETTING not in self._watched:
             self._watched.add(phases.SETTING)
             torch = sys.modules["torch"]
-            if phases.install(torch, recorder, self._marking, self._always_guarded):
+            if phases.install(torch, recorder, self._marking):
                 self._kinds.add(MarkKind.BACKWARD)
         return MarkKind.BACKWARD in self._kinds
 

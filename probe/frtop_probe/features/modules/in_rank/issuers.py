@@ -28,7 +28,7 @@ from frtop_probe.features.modules.in_rank.module_calls import (
     ModuleCalls,
     ThreadCalls,
     add_root,
-    wrap_calls,
+    watch_calls,
 )
 from frtop_probe.features.modules.in_rank.module_names import (
     ModuleNames,
@@ -353,7 +353,7 @@ def _wrap(torch: Any) -> bool:
     def watch_stages(module: Any) -> None:
         wrap_stages(torch, module, guard(lambda *message: _issuers().stage_made(*message)))
 
-    if not wrap_calls(torch, CURRENT):
+    if not watch_calls(torch, CURRENT):
         return False
     wrap_labels(
         torch,

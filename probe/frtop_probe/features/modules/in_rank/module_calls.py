@@ -16,6 +16,7 @@ Inside a graph there are no module calls at all.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import threading
 import weakref
@@ -26,13 +27,13 @@ from typing import Any, Final
 
 from frtop_probe.features.modules.in_rank.module_names import is_backward
 from frtop_probe.recorder.guard import raised_by_signal_handler
+from frtop_probe.recorder.marks.phases import wrap_calls
 from frtop_probe.recorder.ops.kernel import hide_from_dynamo
 
 MAX_BOUNDARIES: Final = 65_536
 """Most entries per thread; beyond that, the older half goes. A training step of a thousand modules
 has at most 2,000: each call has a start and an end."""
 MAX_ROOTS: Final = 64
-_KNOWN_TO_DYNAMO: Final = "torch._dynamo.utils", "torch._dynamo.variables.nn_module"
 
 
 class ThreadCalls:
@@ -179,27 +180,20 @@ class Current:
         self.fail: Callable[[BaseException], Any] = lambda _: None
 
 
-def wrap_calls(torch: Any, current: Current) -> bool:
+def watch_calls(torch: Any, current: Current) -> bool:
     """Wraps calls of modules; returns whether this torch allows it."""
-    kind = torch.nn.Module
-    original = kind.__dict__.get("__call__")
     number = getattr(torch._C._autograd, "_get_sequence_nr", None)  # noqa: SLF001
-    compiling = getattr(torch.compiler, "is_dynamo_compiling", None)
-    if original is None or number is None or compiling is None:
+    if number is None:
         return False
-    current.call_code = getattr(original, "__code__", None)
-    wrapper = _wrapper(original, current, number, compiling)
-    # It calls the program's code, so each of our functions that it calls is hidden separately.
-    hide_from_dynamo(torch, wrapper, callees=False)
     for function in (ModuleCalls.of_thread, ThreadCalls.enter, ThreadCalls.leave, add_root):
         hide_from_dynamo(torch, function)
-    for name in _KNOWN_TO_DYNAMO:
-        # Dynamo has a fast path for the `__call__` that it knows.
-        module = sys.modules.get(name)
-        if getattr(module, "unpatched_nn_module_call", None) is original:
-            module.unpatched_nn_module_call = wrapper  # type: ignore[union-attr]
-    kind.__call__ = wrapper
-    return True
+
+    def make(original: Callable[..., Any], compiling: Callable[[], bool]) -> Callable[..., Any]:
+        # Torch's own: a call that runs now may have begun before any wrapper.
+        current.call_code = getattr(inspect.unwrap(original), "__code__", None)
+        return _wrapper(original, current, number, compiling)
+
+    return wrap_calls(torch, make)
 
 
 def _wrapper(
