@@ -50,7 +50,13 @@ def samples(ranks: Ranks) -> list[RankSample]:
         rank.ring.refresh()
         issuer = RingView(rank.ring).issuer
         found += [
-            RankSample(number, one, group if one.group else None, issuer=issuer(one.issuer))
+            RankSample(
+                number,
+                one,
+                group if one.group else None,
+                issuer=issuer(one.issuer),
+                at_ns=one.at_ns,
+            )
             for one in rows
         ]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,6 +12,9 @@ from msgspec.structs import replace as replace_fields
 
 from connect.scripted_source import ScriptedSource
 from features.tensor_checks.sampled_ranks import recorded_now
+from features.tensor_checks.test_comparison import GROUP, inputs, step
+from features.tensor_checks.test_sent_and_received import GROUP as STAGES
+from features.tensor_checks.test_sent_and_received import arrives
 from frtop_probe.features.tensor_checks.messages import NumberState
 from frtop_probe.recorder.requests import control
 from frtop_tui.cli.parser import parse
@@ -18,13 +22,16 @@ from frtop_tui.connect.source import Asked
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensor_checks import command as numbers_command
+from frtop_tui.features.tensor_checks.comparison import findings
 from frtop_tui.features.tensor_checks.orders import (
     MOST_NOTE,
+    NO_NUMBERS,
     JobNumbers,
     RankControl,
     RecordOrder,
     note_problem,
 )
+from frtop_tui.features.tensor_checks.samples import GroupNames
 from screens.scenes import healthy
 
 ON = NumberState(True, 1, 10, 60)
@@ -136,3 +143,33 @@ def test_a_stop_says_that_there_was_nothing_to_stop(
 ) -> None:
     assert numbers(Answering(small()), "--stop", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out == "no rank samples: nothing to stop\n"
+
+
+def test_a_document_has_all_findings_and_the_rows_that_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replicas = [
+        one for r in range(4) for role, sums in (("gradient", "gh"), ("parameter", f"a{r % 2}"))
+        for one in step(r, 1, sums, role=role)
+    ]  # fmt: skip
+    samples = [*inputs(3, "aaaa"), *replicas, *arrives("abcd", "abxd")]
+    source = Answering(small())
+    source.given["tensor_checks"] = replace(
+        NO_NUMBERS,
+        found=findings(samples, 4),
+        taken=samples,
+        names=GroupNames({GROUP: "dp:0", STAGES: "pp:0"}),
+    )
+    assert (
+        numbers(source, "--yes", "--first", "--json", "--rows", "5", monkeypatch=monkeypatch) == 3
+    )
+    document = json.loads(capsys.readouterr().out)
+    found = document["findings"]
+    (same,), (differ,), (message,) = found["same"], found["steps"], found["messages"]
+    assert (same["kind"], same["ops"], same["steps"]) == ("all_reduce", 6, [0, 2])
+    assert (differ["role"], differ["odd"]) == ("parameter", [])  # two halves of replicas
+    assert [side["ranks"] for side in differ["sides"]] == [[0, 2], [1, 3]]
+    assert (message["message"], message["changed"]) == (3, None)
+    assert found["equal_messages"] == {"pp:0": 3}
+    assert [row["step"] for row in document["rows"]] == [0] * 5
+    assert document["more_rows"] == len(samples) - 5

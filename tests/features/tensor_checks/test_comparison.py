@@ -194,7 +194,8 @@ def test_two_replicas_that_differ_are_named_where_equal_gradients_show_that_they
         findings(gradients + parameters, 2)
     )
     assert "no side is the majority" in said(findings(gradients + parameters, 2))
-    for samples in (parameters, zeros + parameters):
+    nans = [replace(one, sample=msgspec.structs.replace(one.sample, nans=8)) for one in gradients]
+    for samples in (parameters, zeros + parameters, nans + parameters):
         assert findings(samples, 2).steps == ()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +36,7 @@ from frtop_tui.features.tensor_checks.orders import (
     RecordOrder,
 )
 from frtop_tui.features.tensor_checks.rank_orders import RankOrders, problem_lines
+from frtop_tui.features.tensor_checks.rows import ordered, row_lines, row_of
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import folded, listed, printable
@@ -50,6 +53,8 @@ OVERDUE_S: Final = 10.0
 """How long to wait for ranks beyond their time."""
 DIFFERENT: Final = 3
 MOST_PROBLEMS: Final = 8
+SUBJECT: Final = 12
+"""Columns of the subject of a finding."""
 FIRST: Final = "the first finding"
 GONE: Final = "a rank stopped sampling"
 INTERRUPTED: Final = "Ctrl-C"
@@ -74,11 +79,11 @@ def run(options: argparse.Namespace) -> int:
         order = replace(order, ranks=able)
         _agree(options, frame, order, before)
         found, until = _sample(source, orders, order, options)
-    print(
-        _document(found, until)
-        if options.json
-        else "\n".join(lines(found, until=until, by_group=options.by == "group"))
-    )
+    if options.json:
+        print(_document(found, until, options.rows))
+    else:
+        said = lines(found, until=until, by_group=options.by == "group", rows=options.rows)
+        print("\n".join(_wrapped(said)))
     if found.found.any_fault:
         return DIFFERENT
     unread = sum(one.skipped for one in found.states.values())
@@ -247,12 +252,29 @@ def _problems(found: JobNumbers) -> dict[int, str]:
     return {**found.problems, **controls, **found.gone}
 
 
-def lines(found: JobNumbers, *, until: str = "", by_group: bool = False) -> list[str]:
-    """Findings, and what could not be seen; with `by_group` also the figures of each group."""
+def lines(
+    found: JobNumbers, *, until: str = "", by_group: bool = False, rows: int | None = None
+) -> list[str]:
+    """Findings, and what could not be seen; with `by_group` also the figures of each group.
+
+    The first `rows` samples come before them.
+    """
     said = [*finding_words(found.found, found.names, site_line, found.places)]
     if by_group:
         said += figure_words(found.found, found.names)
-    return [printable(row) for row in (*_head(found, until), *labelled(said, 12, "  "))]
+    samples = [*row_lines(found.taken, found.names, rows), ""] if rows else ()
+    parts = (*samples, *_head(found, until), *labelled(said, SUBJECT, "  "))
+    return [printable(line) for line in parts]
+
+
+def _wrapped(rows: Sequence[str]) -> Iterator[str]:
+    """The rows as a terminal takes them, with their words in one piece; unchanged elsewhere."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for row in rows:
+        indent = " " * (SUBJECT + 4 if row.startswith("  ") else 2)
+        yield from textwrap.wrap(
+            row, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
 
 
 def _head(found: JobNumbers, until: str) -> Iterator[str]:
@@ -260,7 +282,7 @@ def _head(found: JobNumbers, until: str) -> Iterator[str]:
     ranks = len(found.states)
     yield f"{found.samples:,} samples of {ranks:,} rank{'s' * (ranks != 1)}{early}"
     if not found.samples and not found.gone:
-        yield "nothing to sample was issued: no collective op, no optimizer step"
+        yield "nothing to sample was issued: no op, no optimizer step"
     if found.lost:
         yield f"{found.lost:,} samples were overwritten before they were fetched: sample fewer"
     if unseen := sum(one.unseen for one in found.states.values()):
@@ -277,8 +299,19 @@ def _head(found: JobNumbers, until: str) -> Iterator[str]:
         yield f"frtop's sampling failed in a rank; please report this: {text}"
 
 
-def _document(found: JobNumbers, until: str) -> str:
-    equal_ops = {found.names.label(key): count for key, count in found.found.equal_ops.items()}
+def _document(found: JobNumbers, until: str, most: int | None) -> str:
+    by_group = {
+        name: {found.names.label(key): count for key, count in counts.items()}
+        for name, counts in (
+            ("equal_ops", found.found.equal_ops),
+            ("equal_messages", found.found.equal_messages),
+        )
+    }
+    samples = ordered(found.taken) if most else []
+    rows = {
+        "rows": [row_of(one, found.names) for one in samples[:most]],
+        "more_rows": len(samples[most:]),
+    }
     findings = msgspec.to_builtins(found.found, str_keys=False)
     return json_text({
         "samples": found.samples,
@@ -287,7 +320,8 @@ def _document(found: JobNumbers, until: str) -> str:
         "states": {str(rank): state for rank, state in found.states.items()},
         "problems": {str(rank): text for rank, text in _problems(found).items()},
         "places": {str(rank): text for rank, text in found.places.items()},
-        "findings": {**findings, "equal_ops": equal_ops},
+        "findings": {**findings, **by_group},
+        **(rows if most else {}),
     })  # fmt: skip
 
 

@@ -22,6 +22,12 @@ from frtop_tui.features.tensor_checks.samples import (
     figures_by_group,
     members,
 )
+from frtop_tui.features.tensor_checks.sent_and_received import (
+    OF_MESSAGES,
+    MessageDifference,
+    compare_messages,
+    first_bad_message,
+)
 from frtop_tui.job.groups import Identifier
 from frtop_tui.job.rank_sides import RankSide, odd_ranks, sides_of
 
@@ -93,16 +99,17 @@ class SameInputs:
 
 @dataclass(frozen=True, slots=True)
 class BadNumbers:
-    """The first sample with NaN or Inf of an input or gradient, per rank."""
+    """The first sample with NaN or Inf of an input, a message or a gradient, per rank."""
 
     rank: int
     sample: RankSample
     what: str  # "NaN" or "Inf"
-    others_clean: tuple[int, ...]  # members whose sample of the same op has none
+    others_clean: tuple[int, ...]  # members whose sample of the same op or message has none
     left_out: bool = False  # a loss scaler found it and skipped that step
     undecided: bool = False  # it has not said so yet
     earliest: bool = False  # its group had no earlier sample
     cast: CastEvidence | None = None  # of an Inf
+    received: int = 0  # before it sent this one: messages of that step, all without any
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +133,17 @@ class Findings:
     figures: tuple[GroupFigures, ...] = ()
     modules: bool = True  # whether any rank with samples of ops records modules
     asked: int = 0  # how many ranks sample
+    messages: tuple[MessageDifference, ...] = ()
+    equal_messages: Mapping[Identifier, int] = field(default_factory=dict)
+    unclear_messages: int = 0  # they differ, but nothing shows that both sides count alike
+    one_sided: int = 0  # messages of which only one side was sampled
 
     @property
     def named(self) -> tuple[int, ...]:
         """The ranks that differ, or have NaN or Inf."""
         odd = [
             *(op.odd for op in self.ops),
+            *(one.named for one in self.messages),
             *(step.odd for step in self.steps),
             *(dtype.odd for dtype in self.dtypes),
             *(scale.difference.odd for scale in self.scales if scale.difference is not None),
@@ -148,6 +160,7 @@ class Findings:
         """The same, without what a loss scaler may still handle."""
         return bool(
             self.ops
+            or self.messages
             or self.steps
             or self.dtypes
             or self.same
@@ -166,6 +179,7 @@ class _Table(defaultdict[Any, defaultdict[int, list[RankSample]]]):
 def findings(samples: Iterable[RankSample], asked: int) -> Findings:
     """Compares the samples of all ranks; `asked` ranks sample, and a step needs all of them."""
     outputs, inputs, steps = _Table(), _Table(), _Table()
+    messages: defaultdict[Identifier, list[RankSample]] = defaultdict(list)
     samples, updates = list(samples), []
     for one in samples:
         role = one.sample.role
@@ -176,6 +190,8 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
         elif one.group is not None and role in ("input", "output"):
             table = outputs if role == "output" else inputs
             table[one.group][one.sample.number].append(one)
+        elif one.group is not None and role in OF_MESSAGES:
+            messages[one.group].append(one)
     ops = {group: _compare_ops(group, by_number) for group, by_number in outputs.items()}
     by_gradients = {
         optimizer
@@ -200,10 +216,11 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
     for (_, role), (_, same, _) in replicas:
         equal[role] += same
     first = [one.first for one in ops.values() if one.first is not None]
+    compared = compare_messages(one for ones in messages.values() for one in ones)
     return Findings(
         tuple(sorted(first, key=lambda one: (one.step, one.at_ns))),
         tuple(sorted(different, key=lambda one: (one.step, one.role))),
-        _explained(_bad_numbers(inputs, steps, scales), samples),
+        _explained(_bad_numbers(inputs, messages, steps, scales), samples),
         {group: one.equal for group, one in ops.items() if one.equal},
         {role: count for role, count in equal.items() if count},
         sum(one.partly for one in ops.values()),
@@ -220,6 +237,10 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
         figures_by_group(samples),
         any(one.issuer is not None for one in samples),
         asked,
+        compared.differences,
+        compared.equal,
+        compared.unclear,
+        compared.one_sided,
     )
 
 
@@ -330,8 +351,9 @@ def _varies(one: RankSample) -> bool:
 
 
 def _has_values(one: RankSample) -> bool:
-    """Whether it is more than zeros, which are equal on ranks that are no replicas, too."""
-    return one.sample.zeros < one.sample.elements
+    """Whether it is more than zeros and NaN, which are equal on ranks that are no replicas, too."""
+    sample = one.sample
+    return sample.zeros + sample.nans + sample.infinities < sample.elements
 
 
 class _Steps(NamedTuple):
@@ -421,14 +443,18 @@ def _sums(of_rank: Mapping[int, RankSample]) -> str:
 
 def _bad_numbers(
     inputs: Mapping[Identifier, Mapping[int, Sequence[RankSample]]],
+    messages: Mapping[Identifier, Sequence[RankSample]],
     steps: Mapping[tuple[str, str], Mapping[int, Sequence[RankSample]]],
     scales: Sequence[ScaleHistory],
 ) -> tuple[BadNumbers, ...]:
     """By group, the ranks whose input was the first with NaN or Inf; gradients if no op had any.
 
+    Of messages it is the rank that sent the first one.
+
     The group that had it first comes first.
     """
     found = [one for by in inputs.values() if (one := _first_bad(by, scales))]
+    found += [one for by in messages.values() if (one := _bad_message(by, scales))]
     if not found:
         gradients = (by_step for (_, role), by_step in steps.items() if role == "gradient")
         found = [one for by in gradients if (one := _first_bad(by, scales))]
@@ -458,12 +484,33 @@ def _bad(
         if (one.sample.nans or one.sample.infinities) and one.rank not in bad:
             bad[one.rank] = one
     clean = tuple(sorted({one.rank for one in ones if not one.sample.error} - set(bad)))
-    return [
-        BadNumbers(
-            rank, one, "NaN" if one.sample.nans else "Inf", clean,
-            any((rank, one.sample.step) in scale.left_out for scale in scales),
-            any(scale.newest.get(rank, one.sample.step) < one.sample.step for scale in scales),
-            earliest,
-        )
-        for rank, one in sorted(bad.items())
-    ]  # fmt: skip
+    return [_named(one, clean, scales, earliest=earliest) for _, one in sorted(bad.items())]
+
+
+def _bad_message(
+    samples: Sequence[RankSample], scales: Sequence[ScaleHistory]
+) -> Sequence[BadNumbers]:
+    bad = first_bad_message(samples, lambda one: _is_left_out(one, scales))
+    if bad is None:
+        return ()
+    named = _named(bad.one, bad.clean, scales, earliest=bad.earliest)
+    return (replace(named, received=bad.received),)
+
+
+def _named(
+    one: RankSample,
+    clean: tuple[int, ...],
+    scales: Sequence[ScaleHistory],
+    *,
+    earliest: bool,
+) -> BadNumbers:
+    rank, step = one.rank, one.sample.step
+    return BadNumbers(
+        rank, one, "NaN" if one.sample.nans else "Inf", clean, _is_left_out(one, scales),
+        any(scale.newest.get(rank, step) < step for scale in scales), earliest,
+    )  # fmt: skip
+
+
+def _is_left_out(one: RankSample, scales: Sequence[ScaleHistory]) -> bool:
+    """Whether a loss scaler has skipped the step."""
+    return any((one.rank, one.sample.step) in scale.left_out for scale in scales)

@@ -17,8 +17,15 @@ from frtop_tui.features.tensor_checks.comparison import (
 )
 from frtop_tui.features.tensor_checks.dtypes import DtypeDifference
 from frtop_tui.features.tensor_checks.loss_scales import BackOff, ScaleHistory
+from frtop_tui.features.tensor_checks.message_words import arrived_words, message_words
 from frtop_tui.features.tensor_checks.precision import REACHES, largest
-from frtop_tui.features.tensor_checks.samples import GroupFigures, GroupNames
+from frtop_tui.features.tensor_checks.samples import (
+    OF_OPS,
+    GroupFigures,
+    GroupNames,
+    peer_of,
+)
+from frtop_tui.features.tensor_checks.sent_and_received import OF_MESSAGES
 from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.job.units import percent
@@ -74,8 +81,8 @@ def figure_words(found: Findings, names: GroupNames) -> Iterator[WordLine]:
 
 
 def _figures(one: GroupFigures) -> str:
-    of_op = one.role in ("input", "output")
-    what = f"{one.owner} {one.role}" if of_op else f"{one.role}s"
+    what = f"{one.owner} {one.role}" if one.role in OF_OPS else f"{one.role}s"
+    what = one.role if one.role in OF_MESSAGES else what
     what += f"{' shards' if one.shard else ''}, {one.dtype or 'unknown dtype'}"
     parts = [f"{what}, {folded(one.ranks)}: {one.samples:,} samples, {one.values:,} values"]
     parts += [f"{count:,} not read: {why}" for why, count in one.unread.most_common(2)]
@@ -124,6 +131,7 @@ def finding_words(
     """
     for op in found.ops:
         yield from _op(op, names, site)
+    yield from message_words(found.messages, names, site)
     for step in found.steps:
         yield from _step(step)
     for dtype in found.dtypes:
@@ -144,6 +152,7 @@ def finding_words(
         yield WordLine("next", after, "strong")
     for scale in found.scales:
         yield from scale_words(scale)
+    yield from arrived_words(found, names)
     yield from _rest(found, names)
 
 
@@ -265,6 +274,10 @@ _NEXT: Final[Sequence[tuple[Callable[[Findings], object], str]]] = (
         lambda found: found.same and not (found.ops or found.bad or found.steps),
         "give each rank its own share of the data: DistributedSampler, or a seed of its own",
     ),
+    (
+        lambda found: any(one.changed for one in found.messages),
+        "let the sender wait for its isend before it writes to that buffer again",
+    ),
     (lambda found: (found.ops or found.bad) and not found.modules, NO_MODULES),
     (
         lambda found: not any(one.role in ("gradient", "parameter") for one in found.figures),
@@ -299,7 +312,7 @@ def _steps(count: int) -> str:
 
 
 def _alike(one: BadNumbers) -> tuple[object, ...]:
-    """Equal for ranks that share a line."""
+    """Equal for ranks whose samples one sentence names."""
     sample = one.sample.sample
     return (
         *(one.sample.group, one.sample.site, one.sample.issuer, one.sample.name, sample.number),
@@ -311,6 +324,8 @@ def _bad(
     ones: Sequence[BadNumbers], names: GroupNames, site: Callable[[wire.Site | None], str]
 ) -> WordLine:
     one, sample = ones[0], ones[0].sample.sample
+    if sample.role in OF_MESSAGES:
+        return _bad_message(one, names, site)
     first = ""
     if one.sample.group is not None:
         group = names.label(one.sample.group)
@@ -324,12 +339,34 @@ def _bad(
     clean = f"; none in that of {folded(one.others_clean)}" if one.others_clean else ""
     who = folded(each.rank for each in ones)
     whose = f"its {sample.role}" if len(ones) == 1 else f"their {sample.role}s"
-    text = f"{who}: {_counts(ones)} in {whose} of {what} {line}".rstrip() + first
+    return _bad_line(one, f"{who}: {_counts(ones)} in {whose} of {what} {line}", first + clean)
+
+
+def _bad_message(
+    one: BadNumbers, names: GroupNames, site: Callable[[wire.Site | None], str]
+) -> WordLine:
+    """What a rank sent, or received from one whose own sample has none."""
+    sample, peer = one.sample.sample, peer_of(one.sample)
+    to = "to" if sample.role == "sent" else "from"
+    whom = f"{to} rank {peer}" if peer is not None else f"{to} any rank"
+    name = _op_name(sample.kind, sample.number, names.label(one.sample.group), one.sample.issuer)
+    what = f"what it {sample.role} {whom}, {name}, step {sample.step}"
+    clean = ""
+    if one.received:
+        which = "message" if one.received == 1 else f"{one.received:,} messages"
+        clean = f"; none in the {which} that it had received before in that step"
+    elif one.others_clean:
+        clean = f"; none in what {folded(one.others_clean)} sent"
+    text = f"rank {one.rank}: {_counts((one,))} in {what} {site(one.sample.site)}"
+    return _bad_line(one, text, clean)
+
+
+def _bad_line(one: BadNumbers, text: str, more: str) -> WordLine:
     if one.earliest:
-        clean += "; nothing was sampled before: it may have begun earlier"
+        more += "; nothing was sampled before: it may have begun earlier"
     if one.left_out:
-        return WordLine(one.what, f"{text}{clean}; the loss scaler skipped that step", "dim")
-    return WordLine(one.what, f"{text}{clean}", "bad")
+        more += "; the loss scaler skipped that step"
+    return WordLine(one.what, text.rstrip() + more, "dim" if one.left_out else "bad")
 
 
 def _counts(ones: Sequence[BadNumbers]) -> str:
@@ -352,7 +389,7 @@ def _overflow(one: BadNumbers) -> Iterator[WordLine]:
     if (value := largest(one.sample)) is not None:
         text += f", the largest finite value beside it is {value:.5g}"
     if (cast := one.cast) is not None:
-        of_op = cast.role in ("input", "output")
+        of_op = cast.role in OF_OPS
         owner = f"{cast.role} of {cast.kind}" if of_op else f"{cast.role} {cast.kind}"
         text += (
             f"; the rank's {owner}, step {cast.step}, is {cast.dtype} and reaches"

@@ -268,11 +268,11 @@ class NumberFollower(Follower):
             self._changed = True
 
     def _publish(self, frame: Frame, now: int) -> None:
-        found = self.numbers.found
+        found, taken = self.numbers.found, self.numbers.taken
         if self._fresh and now >= self._next_comparison:
             begin = time.monotonic_ns()
-            samples = (one for known in self._ranks.values() for one in known.samples)
-            found = findings(samples, len(self._ranks))
+            taken = [one for known in self._ranks.values() for one in known.samples]
+            found = findings(taken, len(self._ranks))
             spent = time.monotonic_ns() - begin
             self._next_comparison = now + max(POLL_NS // 2, PAUSE * spent)
             self._fresh = False
@@ -290,6 +290,7 @@ class NumberFollower(Follower):
             gone={rank: one.gone for rank, one in self._ranks.items() if one.gone},
             places=dict(_places(frame, found.named)),
             unfetched=sum(one.unfetched for one in self._ranks.values()),
+            taken=taken,
             orders=self._sent,
         )
 

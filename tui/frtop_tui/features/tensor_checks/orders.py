@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,7 +10,7 @@ from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberStat
 from frtop_probe.wire.recording import RecordedNow
 from frtop_tui.connect.followers import Order
 from frtop_tui.features.tensor_checks.comparison import Findings
-from frtop_tui.features.tensor_checks.samples import GroupNames
+from frtop_tui.features.tensor_checks.samples import GroupNames, RankSample
 from frtop_tui.job.groups import Identifier
 
 NO_FINDINGS: Final = Findings()
@@ -74,6 +74,8 @@ class JobNumbers:
     """PID and host of ranks that the findings name."""
     unfetched: int = 0
     """Samples that ranks have and that have not been asked for yet."""
+    taken: Sequence[RankSample] = ()
+    """The samples that `found` compares."""
     orders: int = 0
     """Orders that were sent to ranks."""
 

@@ -125,7 +125,15 @@ def members(group: Identifier) -> tuple[int, ...]:
     return members_of(group[1])
 
 
-OF_TENSORS = ("input", "output", "gradient", "parameter")
+def peer_of(one: RankSample) -> int | None:
+    """The rank at the other end of a message; None if it has none, or receives from any."""
+    place = one.sample.peer
+    ranks = members(one.group) if one.group is not None else ()
+    return ranks[place] if 0 <= place < len(ranks) else None
+
+
+OF_OPS = ("input", "output", "sent", "received")
+OF_TENSORS = (*OF_OPS, "gradient", "parameter")
 
 
 @dataclass(slots=True)
@@ -194,7 +202,7 @@ def figures_by_group(samples: Iterable[RankSample]) -> tuple[GroupFigures, ...]:
         sample = one.sample
         if sample.role not in OF_TENSORS:
             continue
-        of_op = sample.role in ("input", "output")
+        of_op = sample.role in OF_OPS
         owner = sample.kind if of_op else sample.taken
         key = one.group, owner, sample.role, sample.dtype, sample.shard
         figures = found.get(key)

@@ -9,6 +9,9 @@ from frtop_tui.cli.host_options import add_connection
 from frtop_tui.cli.option_values import rank_list
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 
+ROWS: Final = 500
+"""Rows that `--rows` shows without a number."""
+
 
 def _numbers(verbs: Verbs[Parser]) -> None:
     numbers = verbs.add_parser(
@@ -16,8 +19,9 @@ def _numbers(verbs: Verbs[Parser]) -> None:
         help="find the rank with the first NaN, or whose values differ",
         description="Ranks sample the inputs and results of their ops while the job runs, and frtop"
         " compares them: after an all_reduce, a broadcast or an all_gather, all members have"
-        " equal bytes. It shows the cost first, and asks for a yes before it asks the ranks. Exit"
-        " status 3 if something differs or has NaN, 0 if not, 1 if that is not known.",
+        " equal bytes, and a message arrives as it was sent. It shows the cost first, and asks for"
+        " a yes before it asks the ranks. Exit status 3 if something differs or has NaN, 0 if not,"
+        " 1 if that is not known.",
     )
     numbers.add_argument(
         "--group", metavar="NAME", help="only the ops of this one group, on its members"
@@ -25,7 +29,7 @@ def _numbers(verbs: Verbs[Parser]) -> None:
     numbers.add_argument("--rank", type=rank_list, metavar="LIST",
                          help="only these ranks: 0-3,8")  # fmt: skip
     numbers.add_argument("--every", type=_every, default=1, metavar="K",
-                         help="every Kth op of a group (default: 1)")  # fmt: skip
+                         help="every Kth op of a group or message (default: 1)")  # fmt: skip
     numbers.add_argument("--ops", type=_count, default=100, metavar="N",
                          help="up to N ops on each rank, 0 for none (default: 100)")  # fmt: skip
     numbers.add_argument("--steps", type=_count, default=0, metavar="N",
@@ -40,6 +44,9 @@ def _numbers(verbs: Verbs[Parser]) -> None:
     numbers.add_argument("--by", choices=("group",),
                          help="also figures by group: dtypes, means, norms, and how many values"
                               " are NaN, Inf, zero or subnormal")  # fmt: skip
+    numbers.add_argument("--rows", type=_rows, nargs="?", const=ROWS, metavar="N",
+                         help="also a row for each sample: its NaN, Inf, minimum, maximum, mean,"
+                              f" norm; the first N (default: {ROWS})")  # fmt: skip
     numbers.add_argument("--first", action="store_true", help="stop at the first finding")
     numbers.add_argument("--stop", action="store_true", help="end the sampling that runs now")
     numbers.add_argument("--yes", action="store_true",
@@ -98,6 +105,13 @@ def _seconds(text: str) -> int:
     """How long a rank samples if nobody stops it, from 1 to 3,600 s."""
     if not text.isdecimal() or not 1 <= int(text) <= 3600:
         raise argparse.ArgumentTypeError(f"{text!r}: seconds are from 1 to 3600")
+    return int(text)
+
+
+def _rows(text: str) -> int:
+    """How many rows to show, from 1."""
+    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows: 1, 2, ...")
     return int(text)
 
 
