@@ -16,13 +16,11 @@ class SampleRow(Struct, frozen=True, kw_only=True):
     """
 
     step: int
-    number: int  # of the op in its group; of a message, the rank's own count; the place of a
-    # parameter in its optimizer; of a loss scale, the updates in the step
+    number: int  # of the op in its group, of a message on its rank, of a parameter in its optimizer
     kind: str
     group: str  # as on screens; "" if it is not known alike on all ranks, or there is none
     rank: int
-    role: str  # "input", "output", "sent", "received", "gradient", "parameter", "loss_scale" or
-    # "found_inf"
+    role: str  # as in `NumberSample`
     name: str  # of a parameter; of a DDP op, the parameter with the first NaN, or else Inf
     dtype: str
     shape: str  # "[256, 256]", "[3] x 4, [8]"

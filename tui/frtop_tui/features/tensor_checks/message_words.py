@@ -53,9 +53,10 @@ def _message(
     sent, received = one.sent, one.received
     group = names.label(one.channel.group)
     where = " ".join(filter(None, (f"step {sent.sample.step}", site(sent.site))))
+    tag = f", tag {one.channel.tag}" if one.channel.tag else ""
     text = (
         f"rank {received.rank} received other bytes than rank {sent.rank} sent: message"
-        f" #{one.message} {group}, tag {one.channel.tag}, {where}"
+        f" #{one.message} {group}{tag}, {where}"
     )
     yield WordLine("differs", text, "bad")
     counts = f"{one.differing:,} of {one.compared:,} compared messages between them differ"
