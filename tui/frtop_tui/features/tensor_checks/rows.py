@@ -130,7 +130,7 @@ def _heading(one: RankSample, names: GroupNames) -> str:
         return f"step {sample.step}  {op}  {what}".rstrip()
     if sample.role in ROLES:
         return f"step {sample.step}  loss scale of {sample.taken}"
-    return f"step {sample.step}  {sample.role} {one.name} of {sample.taken}  {what}".rstrip()
+    return f"step {sample.step}  {one.name} of {sample.taken}  {what}".rstrip()
 
 
 def _row(one: RankSample) -> str:
