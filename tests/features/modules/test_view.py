@@ -43,16 +43,19 @@ async def test_the_tree_folds_by_levels_and_by_node(size: tuple[int, int]) -> No
         screen = await open_modules(app)
         await app.sees("job > modules", "- Transformer", "96", "99")
         pane = screen.query_one(ModuleTreePane)
-        assert len(pane.rows) == 1 + 1 + 12 + 12 + 1
+        assert len(pane.rows) == 2 + 1 + 12 + 12 + 1
+        assert pane.rows[0].name == "sum"
         await app.press("minus")
-        assert [node.name for node in pane.rows][1:3] == ["layers", "0"]
-        assert len(pane.rows) == 1 + 1 + 12 + 1
+        assert [node.name for node in pane.rows][2:4] == ["layers", "0"]
+        assert len(pane.rows) == 2 + 1 + 12 + 1
         await app.press("minus", "minus")
-        assert [node.name for node in pane.rows] == ["Transformer"]
-        await app.press("enter")
-        assert [node.name for node in pane.rows] == ["Transformer", "layers", BUCKET]
+        assert [node.name for node in pane.rows] == ["sum", "Transformer"]
+        await app.press("enter")  # the sum does not fold
+        assert len(pane.rows) == 2
+        await app.press("j", "enter")
+        assert [node.name for node in pane.rows] == ["sum", "Transformer", "layers", BUCKET]
         await app.press("plus", "plus", "plus")
-        assert len(pane.rows) == 27
+        assert len(pane.rows) == 28
 
 
 async def test_a_long_name_shows_its_end_and_stands_in_full_below_the_tree() -> None:

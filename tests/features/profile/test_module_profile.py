@@ -13,17 +13,24 @@ import pytest
 
 from features.profile.test_requests import ask, stage
 from frtop_probe.features.profile.files import MODULE_LABEL, profile_file
+from frtop_probe.ring.reader import Ring
 from frtop_tui.features.profile.model import ModelDescription
-from frtop_tui.features.profile.module_sums import (
+from frtop_tui.features.profile.module_ops import (
     SUBCLASS,
     TRIVIAL,
     ModuleOp,
     TraceEvent,
     module_ops,
 )
+from frtop_tui.features.profile.profiled_modules_words import (
+    ProfiledModules,
+    profiled_document,
+)
 from frtop_tui.features.profile.reader import ANNOTATION
+from frtop_tui.job.statistics import ModuleRow
+from frtop_tui.text.module_words import GLOBAL
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
-from recorder.rank_runner import notes
+from recorder.rank_runner import issuers, notes
 
 pytest.importorskip("frtop_probe.features.modules")
 pytestmark = pytest.mark.torch
@@ -163,6 +170,73 @@ module_profile.described = lambda *_: 1 / 0
     rank.run("steps(3); assert labels() is None; module_profile.described = saved['described']")
     assert {one["name"] for one in stage(rank, "ready")["files"]} == {"trace"}
     assert not notes(rank.ring)
+
+
+def test_the_json_has_the_structure_of_comm_debug_modes_dump(
+    rank: InteractiveRank, tmp_path: Path
+) -> None:
+    """Of the same program: each of its nodes with its fields, their types, and its collectives."""
+    file = tmp_path / "dump.json"
+    rank.run(f"""
+from torch.distributed.tensor.debug import CommDebugMode
+saved["hook"] = net.register_forward_pre_hook(lambda *_: dist.all_reduce(torch.ones(1)))
+steps(1)
+with (mode := CommDebugMode()): net(given).sum().backward()
+mode.generate_json_dump({str(file)!r}, noise_level=2)
+""")
+    before = len(issuers(Ring(rank.ring.path)))
+    ask(rank, "begin", steps=1)
+    rank.run("steps(3); saved.pop('hook').remove()")
+    stage(rank, "ready")
+    step = issuers(Ring(rank.ring.path))[before:][-1:]  # each step has one
+    rows = [ModuleRow(issuer, kind, (0,), 1, 4) for kind, issuer in step if issuer is not None]
+    model = model_of(rank)
+    ops = module_ops(events_of(rank), frozenset(model.composite), dtensors=True)
+    found = ProfiledModules((0,), tuple(rows), ops, {0: model})
+    ours = json.loads(json.dumps(profiled_document(found, 2)))
+    theirs = json.loads(file.read_text())
+    _compare(theirs, {one["fqn"]: one for one in _walked(ours)})
+    assert ours["collectives_forward"] == [["all_reduce", 1]]
+    for one in _walked(ours):
+        assert set(theirs) <= set(one)
+        _same_shapes(one)
+
+
+def _walked(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node["children"]:
+        yield from _walked(child)
+
+
+def _compare(theirs: dict[str, Any], ours: dict[str, dict[str, Any]]) -> None:
+    """The trees: theirs has no lists of modules, because nobody calls them."""
+    for node in _walked(theirs):
+        mine = ours[node["fqn"]]
+        _same_shapes(node)
+        assert mine["module_type"] == node["module_type"].removeprefix("class ").strip("'")
+        assert mine["parameters"] == node["parameters"]
+        for phase in ("forward", "backward"):
+            counts = [count for _, count in node[f"collectives_{phase}"]]
+            assert [count for _, count in mine[f"collectives_{phase}"]] == counts
+            names = {one["name"].rpartition(".")[0] for one in node[f"operations_{phase}"]}
+            known = {one["op"].replace("::", ".") for one in mine[f"operations_{phase}"]}
+            if phase == "forward" and node["fqn"] != GLOBAL:
+                assert {one for one in names if one.startswith("aten.")} == known
+
+
+def _same_shapes(node: dict[str, Any]) -> None:
+    """What the page relies on."""
+    assert isinstance(node["fqn"], str)
+    assert isinstance(node["module_type"], str)
+    for field in ("parameters", "collectives_forward", "collectives_backward"):
+        assert all(isinstance(one, list) and len(one) == 2 for one in node[field])
+    for phase in ("forward", "backward", "checkpointing"):
+        for one in node[f"operations_{phase}"]:
+            assert isinstance(one["name"], str)
+            assert isinstance(one["device_mesh"], str)
+            assert isinstance(one["is_bw"], bool)
+            for field in ("input_shape", "input_sharding"):
+                assert all(isinstance(text, str) for text in one[field])
 
 
 @pytest.mark.long

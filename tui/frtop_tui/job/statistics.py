@@ -59,13 +59,18 @@ class CallRow(Struct, frozen=True, gc=False):
 
 
 class ModuleRow(Struct, frozen=True, gc=False):
-    """Ops of one kind from one issuer on these ranks: how many, and their bytes."""
+    """Ops of one kind from one issuer on these ranks: how many, and their bytes.
+
+    Those of a profile have a time from issue to end, too, an upper bound unless `exact`.
+    """
 
     issuer: wire.Issuer
     kind: str
     ranks: tuple[int, ...]
     count: int
     bytes: int
+    ns: int = 0
+    exact: bool = True
 
 
 class SampledOp(Struct, frozen=True, gc=False):

@@ -15,7 +15,7 @@ from frtop_tui.job.statistics import JobStatistics, StepSplit
 from frtop_tui.statistics.alike_groups import AlikeGroups, GroupAcross
 from frtop_tui.statistics.answers import RankAnswer, clock_error
 from frtop_tui.statistics.merged_calls import MOST_ROWS, CallSums, ops_by_row, rows_of
-from frtop_tui.statistics.module_sums import ModuleKey, ModuleSums, add_modules, module_rows
+from frtop_tui.statistics.module_tree import ModuleKey, ModuleSums, add_modules, module_rows
 from frtop_tui.statistics.sampled_ops import JoinedGroup, RowKey
 
 MOST_STEPS: Final = 4096

@@ -16,6 +16,7 @@ from frtop_tui.job.naming import job_address, job_title, printable
 from frtop_tui.job.stack_frames import basename, user_frame
 from frtop_tui.job.units import counted, duration, signed_timing, timing
 from frtop_tui.job.unprepared import is_least_since
+from frtop_tui.statistics.module_tree import module_tree
 from frtop_tui.statistics.step_table import step_rows
 from frtop_tui.text.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.text.document import (
@@ -33,6 +34,7 @@ from frtop_tui.text.document import (
 from frtop_tui.text.explain import explain_lines
 from frtop_tui.text.health_words import no_verdict_words
 from frtop_tui.text.merged_stacks import MergedStacks, branches, merge_frame
+from frtop_tui.text.module_words import module_table
 from frtop_tui.text.notes import host_facts, recorded_lines, unreachable_hosts
 from frtop_tui.text.plain import title_line
 from frtop_tui.text.rank_states import URGENCY
@@ -45,6 +47,7 @@ MOST_RANKS: Final = 4096
 """How many ranks to list one by one; nobody reads a longer page."""
 MOST_GROUPS: Final = 200
 MOST_CALLS: Final = 30
+MOST_MODULES: Final = 40
 GROUP_COLUMNS: Final = ("group", "backend", "members", "furthest op", "not there yet", "waiting")
 CLOCK_COLUMNS: Final = ("host", "state", "agent", "clock against ours", "error at most")
 _VERSIONS: Final = ("torch", "python")
@@ -78,6 +81,7 @@ def incident_of(frame: Frame, version: str) -> Document:
             section("Stacks", _stacks(merged, frame.now_ns), items(_no_stacks(merged))),
             section("Groups", table(GROUP_COLUMNS, _groups(frame))),
             section("Where the time goes", *_time(frame)),
+            section("Collectives by module", *_modules(frame)),
             section("What was not seen", items(_coverage(frame))),
             section("Settings that differ", table(("name", "values"), different.items())),
             section("Settings", table(("name", "value"), common.items())),
@@ -162,6 +166,16 @@ def _time(frame: Frame) -> Iterable[Block]:
             head, *cells = step_table(found, steps)
             yield table(head, cells)
             yield items(step_words(found))
+
+
+def _modules(frame: Frame) -> Iterable[Block]:
+    """The upper levels of the tree; nothing if modules are not recorded."""
+    found = frame.statistics
+    if found is not None and found.modules:
+        top = module_tree(found.modules)
+        yield table(*module_table(top, MOST_MODULES))
+        more = sum(1 for _ in top.walk()) - MOST_MODULES
+        yield items([f"{counted(more, 'more module')} below these"] if more > 0 else ())
 
 
 def _stacks(merged: MergedStacks, now_ns: int) -> StackBranches:

@@ -1,16 +1,20 @@
-"""Ops by module as lines of text and as JSON, with the counts of CommDebugMode's dump."""
+"""The tree of modules as lines of text, and as JSON that CommDebugMode's page opens.
+
+That page is `comm_mode_broswer_visual.js` in torch's sources; it shows what
+`CommDebugMode.generate_json_dump` writes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.naming import printable
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.job.units import byte_size
-from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
+from frtop_tui.job.units import byte_size, timing
+from frtop_tui.statistics.module_tree import ModuleNode, ModuleSums, OpKind, module_tree, phases_of
 from frtop_tui.text.document import aligned
 from frtop_tui.text.statistics_table import NO_CALLS, NO_STATISTICS, head_lines
 from frtop_tui.text.statistics_words import ranks_words, waiting_words, window_words
@@ -23,6 +27,11 @@ LEVELS: Final = (
 )
 MOST_KINDS: Final = 3
 INDENT: Final = "  "
+SHORT: Final = {"recompute": "recomputed", "outside": "outside"}
+"""Phases as titles of columns."""
+GLOBAL: Final = "Global"
+"""CommDebugMode's name of the root."""
+_IN_BACKWARD: Final = frozenset({"backward", "recompute"})
 
 
 def module_lines(frame: Frame) -> list[str]:
@@ -31,23 +40,61 @@ def module_lines(frame: Frame) -> list[str]:
     if found is None:
         return [NO_STATISTICS]
     lines = head_lines(frame, found, sum_words(found), window_words(found))
-    roots = module_roots(found.modules)
-    if not roots:
+    top = module_tree(found.modules)
+    if not top.children:
         return [printable(line) for line in (*lines, "", why_empty(frame, found))]
-    phases = phases_of(roots)
-    table = [("", *(PHASES.get(one, one) for one in phases), "bytes", "kinds")]
-    table += [
-        (
-            INDENT * node.depth + node.name,
-            *(f"{node.count(phase):,}" for phase in phases),
-            byte_size(node.size() or None),
-            kinds_words(node),
-        )
-        for root in roots
-        for node in root.walk()
-    ]
-    lines += ["", *aligned(table), "", LEVELS]
+    return [*map(printable, lines), "", *tree_lines(top), "", LEVELS]
+
+
+def tree_lines(
+    top: ModuleNode, details: Callable[[ModuleNode], Iterable[str]] = lambda _: ()
+) -> list[str]:
+    """A table of the sum and of all modules, each with its details below it."""
+    nodes = list(top.walk())
+    table = aligned([head_of(top), *(_cells(node, top) for node in nodes)])
+    lines = table[:1]
+    for node, line in zip(nodes, table[1:], strict=True):
+        lines.append(line)
+        lines += (INDENT * (node.depth + 2) + one for one in details(node))
     return [printable(line) for line in lines]
+
+
+def module_table(top: ModuleNode, most: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The titles and rows of a table for a report, with paths: the outermost modules first."""
+    nodes = sorted(top.walk(), key=lambda node: node.depth)
+    return (
+        ("module", *head_of(top)[1:]),
+        [(node.path or node.name, *_cells(node, top)[1:]) for node in nodes[:most]],
+    )
+
+
+def head_of(top: ModuleNode) -> tuple[str, ...]:
+    """The titles of the columns; "" is that of the modules."""
+    times: tuple[str, ...] = ("collective time",) if top.took()[0] else ()
+    times += ("host time", "self") if top.total_ns else ()
+    return "", *(SHORT.get(one, one) for one in phases_of(top)), "bytes", *times, "kinds"
+
+
+def _cells(node: ModuleNode, top: ModuleNode) -> tuple[str, ...]:
+    times: tuple[str, ...] = (took_words(*node.took()),) if top.took()[0] else ()
+    if top.total_ns:
+        times += (_timing(node.total_ns.total()), _timing(node.self_ns.total()))
+    return (
+        INDENT * max(0, node.depth) + node.name,
+        *(f"{node.count(phase):,}" for phase in phases_of(top)),
+        byte_size(node.size() or None),
+        *times,
+        kinds_words(node),
+    )
+
+
+def took_words(ns: int, exact: bool) -> str:
+    """`25.1 ms`, `≤ 25.1 ms`."""
+    return f"{'' if exact else '≤ '}{timing(ns)}" if ns else "-"
+
+
+def _timing(ns: int) -> str:
+    return timing(ns) if ns else "-"
 
 
 def why_empty(frame: Frame, found: JobStatistics | None, no_answer: str = "") -> str:
@@ -73,36 +120,64 @@ def kinds_words(node: ModuleNode) -> str:
 
 def module_document(found: JobStatistics) -> dict[str, Any]:
     """The tree as values of JSON."""
-    roots = module_roots(found.modules)
-    return {
-        "seconds": found.seconds,
-        "ranks": list(found.ranks),
-        "recorded": bool(roots),
-        "levels": LEVELS,
-        "modules": [module_node(root) for root in roots],
-    }
+    top = module_tree(found.modules)
+    return tree_document(
+        top, level=0, levels=LEVELS, seconds=found.seconds, ranks=list(found.ranks),
+        recorded=bool(top.children),
+    )  # fmt: skip
 
 
-def module_node(
-    node: ModuleNode, facts: Callable[[ModuleNode], dict[str, Any]] = lambda _: {}
+def tree_document(
+    top: ModuleNode, facts: Callable[[ModuleNode], dict[str, Any]] = lambda _: {}, **about: Any
 ) -> dict[str, Any]:
-    """As in CommDebugMode, `collectives_*` count a module with all below it; `facts` adds more."""
-    phases = phases_of([node])
+    """The root of the tree, with what is known `about` all of it; `facts` adds to each node."""
+    return {**_node_document(top, facts), **about}
+
+
+def _node_document(
+    node: ModuleNode, facts: Callable[[ModuleNode], dict[str, Any]]
+) -> dict[str, Any]:
+    """A node with all fields of CommDebugMode's dump: the page needs each of them."""
     return {
-        "fqn": node.path,
+        "fqn": node.path or GLOBAL,
+        "module_type": "",
+        "parameters": [],
+        "collectives_forward": _collectives(node, backward=False),
+        "collectives_backward": _collectives(node, backward=True),
+        "operations_forward": [],
+        "operations_backward": [],
+        "operations_checkpointing": [],
         **facts(node),
         "part": node.is_part,
-        "ranks": sorted(node.ranks),
-        **{
-            f"collectives_{phase}": [
-                [kind, count] for (of, kind), count in sorted(node.total.items()) if of == phase
-            ]
-            for phase in dict.fromkeys(("forward", "backward", *phases))
-        },
-        "bytes": {phase: node.size(phase) for phase in phases},
-        "own": [
-            {"phase": phase, "kind": kind, "count": count, "bytes": node.own_bytes[phase, kind]}
-            for (phase, kind), count in sorted(node.own.items())
-        ],
-        "children": [module_node(child, facts) for child in node.sorted_children()],
+        "ranks": node.ranks,
+        "own": _sums(node.own),
+        "total": _sums(node.total),
+        "children": [_node_document(child, facts) for child in node.sorted_children()],
     }
+
+
+def _collectives(node: ModuleNode, *, backward: bool) -> list[list[Any]]:
+    """Kinds with counts, including all below. CommDebugMode has two phases: others are named."""
+    return [
+        [labelled(kind, phase), one.count]
+        for (phase, kind), one in sorted(node.total.items())
+        if (phase in _IN_BACKWARD) is backward
+    ]
+
+
+def labelled(name: str, phase: str, more: str = "") -> str:
+    """`all_reduce`, `all_reduce (optimizer)`, `aten::add_ (optimizer, 2 calls)`."""
+    words = ", ".join(filter(None, (_phase_label(phase), more)))
+    return f"{name} ({words})" if words else name
+
+
+def _phase_label(phase: str) -> str:
+    return "" if phase in ("forward", "backward") else PHASES.get(phase, phase)
+
+
+def _sums(sums: dict[OpKind, ModuleSums]) -> list[dict[str, Any]]:
+    return [
+        {"phase": phase, "kind": kind, "count": one.count, "bytes": one.bytes,
+         **({"ns": one.ns, "exact": one.exact} if one.ns else {})}
+        for (phase, kind), one in sorted(sums.items())
+    ]  # fmt: skip

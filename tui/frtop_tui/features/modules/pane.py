@@ -8,18 +8,16 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.naming import folded
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import byte_size
-from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
-from frtop_tui.text.module_words import INDENT, kinds_words, why_empty
+from frtop_tui.statistics.module_tree import ModuleNode, module_tree, phases_of
+from frtop_tui.text.module_words import INDENT, SHORT, kinds_words, why_empty
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, cells, wrap
 from frtop_tui.widgets.table import Column, LineTable
 
 _COUNT: Final = 11
-_SHORT: Final = {"recompute": "recomputed", "outside": "outside"}
 
 
 class ModuleTreePane(LineTable[ModuleNode]):
@@ -34,7 +32,7 @@ class ModuleTreePane(LineTable[ModuleNode]):
         super().__init__((), "", id="modules", classes="pane")
         self.folded: set[str] = set()
         self._of: JobStatistics | None = None
-        self._roots: list[ModuleNode] = []
+        self._top = module_tree(())
 
     def show_modules(self, frame: Frame, no_answer: str) -> None:
         """Shows the modules of the newest answer; `no_answer`: why none will be shown."""
@@ -42,9 +40,9 @@ class ModuleTreePane(LineTable[ModuleNode]):
         self.empty = why_empty(frame, statistics, no_answer)
         if statistics is not self._of:
             self._of = statistics
-            self._roots = module_roots(statistics.modules) if statistics is not None else []
-            self.columns = self._columns(phases_of(self._roots))
-            every = [node for root in self._roots for node in root.walk()]
+            self._top = module_tree(statistics.modules if statistics is not None else ())
+            self.columns = self._columns(phases_of(self._top))
+            every = list(self._top.walk())
             self.suffices = {
                 column.title: max((cells(column.cell(node)[0]) for node in every), default=0)
                 for column in self.columns
@@ -53,26 +51,25 @@ class ModuleTreePane(LineTable[ModuleNode]):
         self._show()
 
     def _show(self) -> None:
-        folded = frozenset(self.folded)
-        self.show([node for root in self._roots for node in root.walk(folded)])
+        self.show([*self._top.walk(frozenset(self.folded))] if self._top.children else ())
 
     def toggle(self) -> None:
         """Folds or unfolds what is below the cursor's node."""
         node = self.chosen
-        if node is not None and node.children:
+        if node is not None and node.path and node.children:
             self.folded ^= {node.path}
             self._show()
 
     def fold_to(self, depth: int) -> None:
         """Folds all nodes at this depth, and unfolds those above."""
-        every = [node for root in self._roots for node in root.walk()]
+        every = self._top.walk()
         self.folded = {node.path for node in every if node.depth >= depth and node.children}
         self._show()
 
     @property
     def deepest(self) -> int:
         """The largest depth of a node with children; -1 if there is none."""
-        every = (node for root in self._roots for node in root.walk() if node.children)
+        every = (node for node in self._top.walk() if node.children)
         return max((node.depth for node in every), default=-1)
 
     def _columns(self, phases: list[str]) -> tuple[Column[ModuleNode], ...]:
@@ -80,7 +77,7 @@ class ModuleTreePane(LineTable[ModuleNode]):
             Column("module", 0, self._module, lambda node: node.path, cut="middle"),
             *(
                 Column(
-                    _SHORT.get(phase, PHASES.get(phase, phase)), _COUNT, _cell_of(phase),
+                    SHORT.get(phase, phase), _COUNT, _cell_of(phase),
                     _count_of(phase), right=True,
                 )
                 for phase in phases
@@ -93,10 +90,14 @@ class ModuleTreePane(LineTable[ModuleNode]):
     def in_full(self) -> str:
         """The node under the cursor: its path, its ranks, its ops."""
         node = self.chosen
-        parts = () if node is None else (node.path, folded(node.ranks), kinds_words(node))
+        parts = (
+            () if node is None else (node.path or node.name, folded(node.ranks), kinds_words(node))
+        )
         return " · ".join(filter(None, parts))
 
     def _module(self, node: ModuleNode) -> Span:
+        if not node.path:
+            return node.name, "strong"
         sign = " " if not node.children else "+" if node.path in self.folded else "-"
         text = f"{INDENT * node.depth}{sign} {node.name}"
         return text, "" if node.own else "dim"

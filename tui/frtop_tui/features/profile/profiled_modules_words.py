@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from frtop_tui.features.profile.model import (
@@ -12,17 +13,19 @@ from frtop_tui.features.profile.model import (
     ModuleDescription,
     ParameterDescription,
 )
-from frtop_tui.features.profile.module_sums import ModuleOp, OpsAndTimes
+from frtop_tui.features.profile.module_ops import ModuleOp, OpsAndTimes
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.naming import folded, printable
 from frtop_tui.job.statistics import ModuleRow
 from frtop_tui.job.units import byte_size, timing
-from frtop_tui.statistics.module_sums import ModuleKey
-from frtop_tui.statistics.module_tree import NO_MODULE, ModuleNode, module_roots, path_of
-from frtop_tui.text.module_words import INDENT, module_node
+from frtop_tui.statistics.module_tree import NO_MODULE, ModuleNode, module_tree
+from frtop_tui.text.module_words import TITLE, labelled, took_words, tree_document, tree_lines
 
+_OPERATIONS: Final = {"backward": "backward", "recompute": "checkpointing"}
+"""Where CommDebugMode's dump has the ops of a phase; those of all others are in a forward."""
+_BETWEEN_SHAPES: Final = re.compile(r"(?<=\]) (?=\[)")
 LEVELS: Final = (
-    "collectives by module",
+    TITLE,
     "and types, parameters, ops on DTensors",
     "and all ops but trivial ones",
     "and all ops",
@@ -49,18 +52,6 @@ NO_DTENSORS: Final = (
 )
 
 
-@dataclass(slots=True)
-class CollectiveTime:
-    """Total time of ops of one kind, from issue to end; if not `exact`, an upper bound."""
-
-    ns: int = 0
-    exact: bool = True
-
-    def add(self, ns: int, *, is_exact: bool) -> None:
-        self.ns += ns
-        self.exact = self.exact and is_exact
-
-
 @dataclass(frozen=True, slots=True)
 class ProfiledModules:
     """Some ranks together: collectives, ops of torch, and the models of ranks that have one."""
@@ -70,7 +61,6 @@ class ProfiledModules:
     host: OpsAndTimes
     models: Mapping[int, ModelDescription]
     notes: tuple[str, ...] = ()
-    took: Mapping[ModuleKey, CollectiveTime] = field(default_factory=dict)
 
     @property
     def recorded(self) -> bool:
@@ -85,124 +75,120 @@ def profiled_lines(found: ProfiledModules, level: int) -> list[str]:
     lines = [f"profile of {folded(found.ranks)} · {of}level {level}: {_level_words(level)}"]
     lines += [f"note  {one}" for one in _notes(found, level)]
     tree = _Tree(found, level)
-    for root in tree.roots:
-        lines += ["", *(line for node in root.walk() for line in _node_lines(node, tree))]
-    return [printable(line) for line in lines]
+    return [*map(printable, lines), "", *tree_lines(tree.top, tree.lines)]
 
 
 def profiled_document(found: ProfiledModules, level: int) -> dict[str, Any]:
     """The tree as values of JSON."""
     tree = _Tree(found, level)
-    return {
-        "level": level,
-        "levels": _level_words(level),
-        "ranks": list(found.ranks),
-        "recorded": found.recorded,
-        "notes": list(_notes(found, level)),
-        "modules": [module_node(root, tree.facts) for root in tree.roots],
-    }
+    return tree_document(
+        tree.top, tree.facts, level=level, levels=_level_words(level), ranks=list(found.ranks),
+        recorded=found.recorded, notes=list(_notes(found, level)),
+    )  # fmt: skip
 
 
 class _Tree:
-    """The nodes, and what is known about each besides its collectives."""
+    """The tree, and what is known about each module besides collectives and times."""
 
     def __init__(self, found: ProfiledModules, level: int) -> None:
-        self.ops: defaultdict[str, Counter[ModuleOp]] = defaultdict(Counter)
-        self.op_ns = found.host.op_ns
+        self._level = level
+        self._ops: defaultdict[str, Counter[ModuleOp]] = defaultdict(Counter)
+        self._op_ns = found.host.op_ns
+        others: dict[tuple[str, str], None] = {}
         for op, count in found.host.ops.items():
             if level and op.is_at(level):
-                self.ops[op.module or NO_MODULE][op] += count
-        self.modules: dict[str, ModuleDescription] = {}
-        others: dict[tuple[str, str], None] = {}
+                self._ops[op.module or NO_MODULE][op] += count
+                others[_split(op.module)] = None
+        self._modules: dict[str, ModuleDescription] = {}
         for _, model in sorted(found.models.items()) if level else ():
             for one in model.modules:
                 others[one.root, one.path] = None
                 path = ".".join(filter(None, (one.root, one.path)))
-                self.modules.setdefault(path, one)
-        with_ops = ("" if path == NO_MODULE else path for path in self.ops)
-        for module in (*with_ops, *(module for module, _ in found.host.self_ns)):
-            top, _, rest = module.partition(".")
-            others[top, rest] = None
-        self.roots = module_roots(found.rows, others)
-        self.took: defaultdict[str, dict[tuple[str, str], CollectiveTime]] = defaultdict(dict)
-        for (issuer, kind), took in found.took.items():
-            self.took[path_of(issuer)][issuer.phase, kind] = took
-        self.self_ns: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for (module, phase), ns in found.host.self_ns.items():
-            self.self_ns[module or NO_MODULE][phase] += ns
-        self.total_ns: dict[str, Counter[str]] = {}
-        for root in self.roots:
-            self._add_up(root)
-
-    def _add_up(self, node: ModuleNode) -> Counter[str]:
-        """Sums the times of a node and all nodes below it, by phase."""
-        total = Counter(self.self_ns.get(node.path, {}))
-        for child in node.children.values():
-            total.update(self._add_up(child))
-        if not node.is_part:
-            self.total_ns[node.path] = total
-        return total
+                self._modules.setdefault(path, one)
+        times = {(*_split(module), phase): ns for (module, phase), ns in found.host.self_ns.items()}
+        self.top = module_tree(found.rows, others, times)
 
     def facts(self, node: ModuleNode) -> dict[str, Any]:
         """What the JSON of a node has besides collectives."""
-        known = None if node.is_part else self.modules.get(node.path)
-        ops = Counter() if node.is_part else self.ops.get(node.path, Counter())
-        found: dict[str, Any] = {"module_type": known.type if known else ""}
+        known = self._modules.get(node.path)
         parameters = known.parameters if known else ()
-        found["parameters"] = [_parameter(one) for one in parameters]
-        found["host_ns"] = {
-            phase: {"total": ns, "self": self.self_ns[node.path][phase]}
-            for phase, ns in self.times(node).items()
+        return {
+            "module_type": known.type if known else "",
+            # CommDebugMode has those that are DTensors.
+            "parameters": [[one.name, one.placements] for one in parameters if one.placements],
+            "tensors": [_parameter(one) for one in parameters],
+            "host_ns": {
+                phase: {"total": ns, "self": node.self_ns[phase]}
+                for phase, ns in node.total_ns.items()
+            },
+            **{
+                f"operations_{name}": [
+                    self._operation(op, count)
+                    for op, count in sorted(self._ops.get(node.path, {}).items())
+                    if _OPERATIONS.get(op.phase, "forward") == name
+                ]
+                for name in ("forward", "backward", "checkpointing")
+            },
         }
-        found["collective_ns"] = [
-            {"phase": phase, "kind": kind, "ns": took.ns, "exact": took.exact}
-            for (phase, kind), took in sorted(self.took.get(node.path, {}).items())
-        ]
-        for phase in dict.fromkeys(("forward", "backward", *(op.phase for op in ops))):
-            found[f"operations_{phase}"] = [
-                {"name": op.name, "count": count, "input_shape": op.shapes,
-                 "of_dtensors": op.of_dtensors, "ns": self.op_ns[op]}
-                for op, count in sorted(ops.items())
-                if op.phase == phase
-            ]  # fmt: skip
-        return found
 
-    def times(self, node: ModuleNode) -> Counter[str]:
-        """How long the calls below a node ran on host threads, by phase."""
-        return Counter() if node.is_part else self.total_ns[node.path]
+    def _operation(self, op: ModuleOp, count: int) -> dict[str, Any]:
+        """All calls of one op, as CommDebugMode has each; it knows the shapes of DTensors only."""
+        return {
+            "name": labelled(op.name, op.phase, f"{count:,} calls" if count > 1 else ""),
+            "input_shape": _BETWEEN_SHAPES.split(op.shapes) if op.shapes else [],
+            "input_sharding": [],
+            "device_mesh": "",
+            "is_bw": op.phase in _OPERATIONS,
+            "is_activation_checkpointing": op.phase == "recompute",
+            "op": op.name,
+            "phase": op.phase,
+            "count": count,
+            "of_dtensors": op.of_dtensors,
+            "ns": self._op_ns[op],
+        }
 
+    def lines(self, node: ModuleNode) -> Iterator[str]:
+        """The details below a node's line; none at level 0."""
+        if not self._level or not node.path:
+            return
+        known = self._modules.get(node.path)
+        if known:
+            yield known.type
+            yield from map(_parameter_words, known.parameters)
+        by_phase: defaultdict[str, list[str]] = defaultdict(list)
+        for phase, ns in node.total_ns.items():
+            own = node.self_ns[phase]
+            by_phase[phase].append(f"{timing(ns)} total, {timing(own)} self")
+        for (phase, kind), one in sorted(node.own.items(), key=lambda own: -own[1].count):
+            words = f"{kind} {one.count:,} ({byte_size(one.bytes or None)}"
+            time = f", {took_words(one.ns, one.exact)}" if one.ns else ""
+            by_phase[phase].append(f"{words}{time})")
+        for of_dtensors in (True, False):
+            for phase, words in self._op_words(node, of_dtensors=of_dtensors):
+                by_phase[phase].append(words)
+        for phase in sorted(by_phase, key=lambda one: (*PHASES, one).index(one)):
+            for words in by_phase[phase]:
+                yield f"{PHASES.get(phase, phase)}: {words}"
 
-def _node_lines(node: ModuleNode, tree: _Tree) -> Iterator[str]:
-    known = None if node.is_part else tree.modules.get(node.path)
-    yield INDENT * node.depth + node.name + (f"  {known.type}" if known else "")
-    before = INDENT * (node.depth + 2)
-    for one in known.parameters if known else ():
-        yield before + _parameter_words(one)
-    by_phase: defaultdict[str, list[str]] = defaultdict(list)
-    for phase, ns in tree.times(node).items():
-        own = tree.self_ns[node.path][phase]
-        by_phase[phase].append(f"{timing(ns)} total, {timing(own)} self")
-    for (phase, kind), count in node.own.most_common():
-        size = byte_size(node.own_bytes[phase, kind] or None)
-        took = tree.took[node.path].get((phase, kind), CollectiveTime(exact=False))
-        time = f", {'' if took.exact else 'at most '}{timing(took.ns)}" if took.ns else ""
-        by_phase[phase].append(f"{kind} {count:,} ({size}{time})")
-    for of_dtensors in (True, False):
+    def _op_words(self, node: ModuleNode, *, of_dtensors: bool) -> Iterator[tuple[str, str]]:
+        """By phase: its ops on DTensors or on others, the most frequent first."""
         names: defaultdict[str, Counter[str]] = defaultdict(Counter)
         times: Counter[tuple[str, str]] = Counter()
-        for op, count in ({} if node.is_part else tree.ops.get(node.path, {})).items():
+        for op, count in self._ops.get(node.path, {}).items():
             if op.of_dtensors is of_dtensors:
                 names[op.phase][op.name] += count
-                times[op.phase, op.name] += tree.op_ns[op]
+                times[op.phase, op.name] += self._op_ns[op]
         for phase, counts in names.items():
             words = ", ".join(
                 f"{name} {count:,} ({timing(times[phase, name])})"
                 for name, count in counts.most_common()
             )
-            by_phase[phase].append(f"{'on DTensors: ' if of_dtensors else ''}{words}")
-    for phase in sorted(by_phase, key=lambda one: (*PHASES, one).index(one)):
-        for words in by_phase[phase]:
-            yield f"{before}{PHASES.get(phase, phase)}: {words}"
+            yield phase, f"{'on DTensors: ' if of_dtensors else ''}{words}"
+
+
+def _split(module: str) -> tuple[str, str]:
+    root, _, path = module.partition(".")
+    return root, path
 
 
 def _parameter_words(one: ParameterDescription) -> str:

@@ -22,11 +22,11 @@ from frtop_probe import wire
 from frtop_tui.errors import FrtopError
 from frtop_tui.features.profile.merged import BEGAN_BEFORE
 from frtop_tui.features.profile.model import ModelDescription, RankAllocations
-from frtop_tui.features.profile.module_sums import OpsAndTimes, TraceEvent, module_ops
-from frtop_tui.features.profile.profiled_modules_words import CollectiveTime, ProfiledModules
+from frtop_tui.features.profile.module_ops import OpsAndTimes, TraceEvent, module_ops
+from frtop_tui.features.profile.profiled_modules_words import ProfiledModules
 from frtop_tui.features.profile.torch_lanes import FIRST_PROCESS, PER_RANK
 from frtop_tui.job.naming import folded
-from frtop_tui.statistics.module_sums import ModuleKey, ModuleSums, module_rows
+from frtop_tui.statistics.module_tree import ModuleKey, ModuleSums, module_rows
 
 MOST_BYTES: Final = 1 << 30
 """Largest file without compression: some three million events."""
@@ -187,14 +187,11 @@ def _by_module(
         composite = frozenset(model.composite)
         found.add(module_ops(contents[rank].events, composite, dtensors=model.has_dtensors))
     sums: defaultdict[ModuleKey, ModuleSums] = defaultdict(ModuleSums)
-    took: defaultdict[ModuleKey, CollectiveTime] = defaultdict(CollectiveTime)
     for rank, content in contents.items():
         for one in content.profiled_ops():
-            sums[one.key].add(1, one.size, (rank,))
-            took[one.key].add(one.lasted_ns, is_exact=one.is_exact)
-    return ProfiledModules(
-        tuple(models), module_rows([sums]), found, known, tuple(document.about.missing), took
-    )
+            sums[one.key].add(1, one.size, (rank,), one.lasted_ns, exact=one.is_exact)
+    missing = tuple(document.about.missing)
+    return ProfiledModules(tuple(models), module_rows([sums]), found, known, missing)
 
 
 def _content(path: Path) -> bytes:

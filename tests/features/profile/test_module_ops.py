@@ -17,7 +17,7 @@ from frtop_tui.errors import FrtopError
 from frtop_tui.features.profile import reader as profile_reader
 from frtop_tui.features.profile.merged import BEGAN_BEFORE
 from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
-from frtop_tui.features.profile.module_sums import (
+from frtop_tui.features.profile.module_ops import (
     SUBCLASS,
     ModuleOp,
     ModulePlace,
@@ -145,7 +145,7 @@ def test_times_are_of_the_module_that_runs_and_none_counts_twice() -> None:
 def test_deep_nesting_and_many_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = [TraceEvent(n, 9_999 - n, "1", f"aten::op{n}") for n in range(4_000)]
     assert list(module_ops(deep, (), dtensors=True).ops.values()) == [1]
-    monkeypatch.setattr("frtop_tui.features.profile.module_sums.MOST_ROWS", 3)
+    monkeypatch.setattr("frtop_tui.features.profile.module_ops.MOST_ROWS", 3)
     flat = [TraceEvent(2 * n, 2 * n + 1, "1", f"aten::op{n % 5}") for n in range(20)]
     assert sorted(module_ops(flat, (), dtensors=True).ops.values()) == [4, 4, 4]
 
@@ -202,11 +202,13 @@ def test_a_profile_is_a_tree_at_each_level(
     command = ["statistics", "--by", "module", path, "--level"]
     assert main([*command, "0"]) == 0
     level_0 = capsys.readouterr().out
-    assert "forward: all_reduce 1 (64 B, at most 9.00 µs)" in level_0
+    assert re.search(r"^  mlp +1 +64 B +≤ 9.00 µs .* all_reduce 1$", level_0, re.MULTILINE)
+    assert re.search(r"^sum +1 +64 B ", level_0, re.MULTILINE)
     assert "weight" not in level_0
     assert main([*command, "1"]) == 0
     level_1 = capsys.readouterr().out
-    assert "mlp  torch.nn.Linear" in level_1
+    assert "forward: all_reduce 1 (64 B, ≤ 9.00 µs)" in level_1
+    assert "      torch.nn.Linear" in level_1
     assert "weight float32[8,4], (Shard(dim=0),) on tp=2, here [4,4]" in level_1
     assert "forward: on DTensors: aten::addmm 1 (17.0 µs)" in level_1
     assert "aten::relu" not in level_1
@@ -221,21 +223,27 @@ def test_the_json_has_the_fields_of_comm_debug_modes_dump(
     assert main(["statistics", "--by", "module", "--json", "--level", "2", path]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["level"], found["ranks"], found["recorded"]) == (2, [3], True)
-    net, nowhere = found["modules"]
+    net, nowhere = found["children"]
     assert (net["fqn"], net["module_type"]) == ("Net", "train.Net")
     (again, mlp) = net["children"]
-    assert again["operations_recompute"][0]["name"] == "aten::relu"
-    assert mlp["parameters"] == [
+    assert again["operations_checkpointing"][0]["name"] == "aten::relu (recomputed forward)"
+    assert mlp["parameters"] == [["weight", "(Shard(dim=0),)"]]
+    assert mlp["tensors"] == [
         {"name": "weight", "dtype": "float32", "shape": [8, 4],
          "placements": "(Shard(dim=0),)", "mesh": "tp=2", "local_shape": [4, 4]}
     ]  # fmt: skip
     assert mlp["collectives_forward"] == [["all_reduce", 1]]
-    assert mlp["bytes"] == {"forward": 64}
+    assert mlp["own"] == [
+        {"phase": "forward", "kind": "all_reduce", "count": 1, "bytes": 64, "ns": 9000,
+         "exact": False}
+    ]  # fmt: skip
     assert mlp["operations_forward"][0] == {
-        "name": "aten::addmm", "count": 1, "input_shape": "[8,4] [[2]]", "of_dtensors": False,
-        "ns": 5000,
+        "name": "aten::addmm", "input_shape": ["[8,4]", "[[2]]"], "input_sharding": [],
+        "device_mesh": "", "is_bw": False, "is_activation_checkpointing": False,
+        "op": "aten::addmm", "phase": "forward", "count": 1, "of_dtensors": False, "ns": 5000,
     }  # fmt: skip
-    assert nowhere["operations_optimizer"][0]["name"] == "aten::add_"
+    nowhere_ops = [one["name"] for one in nowhere["operations_forward"]]
+    assert nowhere_ops == ["aten::add_ (optimizer)", "aten::sum (outside of the model)"]
 
 
 def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,7 +301,7 @@ def test_a_profile_is_counted_by_module_unless_something_else_is_asked_for(
     path = str(written(tmp_path, profile()))
     assert main(["statistics", path]) == 0
     lines = capsys.readouterr().out
-    assert "Net  train.Net" in lines
+    assert "\n    train.Net\n" in lines
     assert re.search(r"forward: [\d.]+ µs total, [\d.]+ µs self", lines)
     for wrong in (["--by", "line"], ["--window", "5"], ["--group", "dp"]):
         assert main(["statistics", path, *wrong]) == 2
