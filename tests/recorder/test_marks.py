@@ -166,6 +166,17 @@ BARE = """
     for one in [threading.Thread(target=net.two, args=(torch.ones(2, 4),)) for _ in range(3)]:
         one.start()
         one.join()
+    class Elsewhere(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x): return x.clone()
+        @staticmethod
+        def backward(ctx, grad):  # as a checkpoint runs on a device: in a thread of the engine
+            one = threading.Thread(target=net.two, args=(torch.ones(2, 4),))
+            one.start()
+            one.join()
+            return grad
+    frtop_probe.annotate("a backward in threads")
+    Elsewhere.apply(net.two(torch.ones(2, 4))).sum().backward()
     frtop_probe.annotate("many")
     for _ in range(400): net.two(torch.ones(2, 4))
     net.two(torch.ones(2, 4)).sum().backward()
@@ -192,8 +203,9 @@ def test_a_forward_is_the_outermost_call_of_any_module_that_trains(tmp_path: Pat
     assert kinds["pipeline"] == [FORWARD] * (1 + 3) + [BACKWARD] * 3
     assert [row.thread for row in found["threads"]].count(ring.header.main_ident) == 0
     assert kinds["threads"] == [FORWARD] * 3
+    assert kinds["a backward in threads"] == [FORWARD, BACKWARD]
     # A program whose forwards would fill the ring has none from then on.
-    assert kinds["many"] == [FORWARD] * (phases.MOST_FORWARDS - 3)
+    assert kinds["many"] == [FORWARD] * phases.MOST_FORWARDS
     assert kinds[phases.TOO_MANY] == [BACKWARD]
     assert watched(ring) == {FETCH, BACKWARD, OPTIMIZER}
 
