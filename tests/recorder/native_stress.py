@@ -90,8 +90,12 @@ class Issuer(threading.Thread):
             dist.barrier(group=group)
         elif kind == 8:
             dist.all_gather([torch.ones(2) for _ in range(8)], torch.ones(2), group=group)
-        else:
+        elif step % 20 == 9:
             dist.reduce_scatter_tensor(torch.ones(2), torch.ones(16), group=group)
+        else:  # waited for in C++, in half of the cases as a view
+            name, of = group.group_name, torch.ops._c10d_functional
+            result = of.reduce_scatter_tensor(torch.ones(16), "sum", 8, name)
+            of.wait_tensor(result if step % 40 == 19 else result[:1])
         if step % 2000 == 0:
             gc.collect()
 

@@ -189,7 +189,7 @@ struct Ref {  // of a tensor; its storage is only compared
 using Tensors = std::vector<Ref>;
 struct Refs {
   Spin lock;
-  u64 sequence = 0;
+  std::atomic<u64> sequence{0};  // written with the lock; `find_writer` skips most without it
   Tensors tensors;
 };
 
@@ -1142,7 +1142,7 @@ u64 find_writer(State* state, const void* storage) {
   u64 head = get(state->cells + HEAD);
   for (u64 sequence = head; storage && sequence && head - sequence < MOST_SEARCHED; sequence--) {
     Refs& refs = state->refs[sequence % REFS];
-    if (get(&refs.sequence) != sequence) continue;
+    if (refs.sequence.load(std::memory_order_relaxed) != sequence) continue;
     Locked lock(refs.lock);
     if (refs.sequence != sequence) continue;
     bool has_outputs = false, is_output = false, is_there = false;
