@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from frtop_tui.cli import main
 from frtop_tui.errors import FrtopError
-from frtop_tui.features.profile import reader as profile_reader
+from frtop_tui.features.profile import content as profile_content
 from frtop_tui.features.profile.merged import BEGAN_BEFORE
 from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
 from frtop_tui.features.profile.module_ops import (
@@ -288,7 +288,7 @@ def test_another_file_is_no_profile(tmp_path: Path, content: bytes) -> None:
 def test_a_profile_that_is_too_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profile_reader, "MOST_BYTES", 1000)
+    monkeypatch.setattr(profile_content, "MOST_BYTES", 1000)
     with pytest.raises(FrtopError, match="more than"):
         read_profile(written(tmp_path, profile()))
     with pytest.raises(FrtopError, match="cannot be read"):

@@ -21,23 +21,36 @@ from frtop_tui.features.profile.model import (
     ProfileProgress,
     Withdrawal,
 )
+from frtop_tui.features.profile.script_merge import (
+    find_traces,
+    read_script_traces,
+    write_script_merge,
+)
 from frtop_tui.features.profile.words import (
     consent_lines,
+    merge_lines,
     progress_text,
     result_lines,
     standing_text,
 )
+from frtop_tui.files.flightrecorder.file_names import pattern_of
 from frtop_tui.files.output_path import default_name, unused_path
 from frtop_tui.job.naming import folded, printable
 
+_OF_RANKS: Final = ("steps", "seconds", "shapes", "stacks", "memory", "execution_trace", "separate")
+"""Options that say how ranks are profiled."""
 RANKS_S: Final = 15.0
 """How long all ranks may take to report."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 if all ranks were profiled, 1 if some were not."""
+    """Returns 0 if all ranks are in the trace, 1 if some are not."""
     wanted = tuple(sorted(options.rank or ()))
     path = Path(options.output) if options.output else None
+    if options.paths:
+        return _merge(options, wanted, path)
+    if options.ranks_from:
+        raise UsageError("--ranks-from needs files", "name the traces to merge")
     if path is not None and not options.separate:
         require_writable(path)
     if path is not None and path.exists():
@@ -48,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             "add --yes to accept that",
         )
     order = ProfileOptions(
-        steps=0 if options.seconds else options.steps,
+        steps=0 if options.seconds else options.steps or ProfileOptions().steps,
         seconds=options.seconds or 0.0,
         wait_s=options.wait,
         shapes=options.shapes,
@@ -59,6 +72,27 @@ def run(options: argparse.Namespace) -> int:
     )
     with connected(options) as source:
         return _profile(source, wanted, order, path, ask=not options.yes)
+
+
+def _merge(options: argparse.Namespace, wanted: tuple[int, ...], path: Path | None) -> int:
+    """Merges traces that the script wrote."""
+    if given := next((one for one in _OF_RANKS if getattr(options, one)), ""):
+        name = given.replace("_", "-")
+        raise UsageError(f"--{name} is for ranks that run, not for files", f"leave out --{name}")
+    if path is None:
+        path = unused_path(Path.cwd() / "frtop-merged-profile.json.gz")
+    require_writable(path)
+    if path.exists():
+        raise UsageError(f"{path} exists", "name another file, or remove it")
+    pattern = pattern_of(options.ranks_from)
+    merge = read_script_traces(
+        find_traces([*map(Path, options.paths)]), pattern, wanted, show_progress
+    )
+    path, size = write_script_merge(path, merge, show_progress)
+    show_progress("")
+    say(*map(printable, merge_lines(merge, size)))
+    print(path)
+    return 1 if merge.missing else 0
 
 
 def _profile(

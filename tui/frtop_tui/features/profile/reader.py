@@ -9,7 +9,6 @@ import gzip
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -19,7 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.errors import FrtopError
+from frtop_tui.errors import FrtopError, Unreadable
+from frtop_tui.features.profile.content import file_content, opened
 from frtop_tui.features.profile.merged import BEGAN_BEFORE
 from frtop_tui.features.profile.model import ModelDescription, RankAllocations
 from frtop_tui.features.profile.module_ops import OpsAndTimes, TraceEvent, module_ops
@@ -28,11 +28,8 @@ from frtop_tui.features.profile.torch_lanes import FIRST_PROCESS, PER_RANK
 from frtop_tui.job.naming import folded
 from frtop_tui.statistics.module_tree import ModuleKey, ModuleSums, module_rows
 
-MOST_BYTES: Final = 1 << 30
-"""Largest file without compression: some three million events."""
 FIRST_RANK: Final = 10
 """The process ids of frtop's own lanes begin here."""
-_PIECE: Final = 1 << 22
 _BEGIN: Final = 1 << 16
 """The list of events begins within this many bytes."""
 ANNOTATION: Final = "user_annotation"
@@ -125,9 +122,9 @@ def is_profile(path: Path) -> bool:
     if not is_named_profile(path):
         return False
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             return b'"traceEvents"' in file.read(_BEGIN)
-    except (OSError, EOFError, zlib.error):
+    except (Unreadable, OSError, EOFError, zlib.error):
         return False
 
 
@@ -154,7 +151,7 @@ def read_allocations(path: Path, ranks: Collection[int] = ()) -> list[RankAlloca
 def _read(path: Path, ranks: Collection[int]) -> tuple[_Document, dict[int, _RankAbout]]:
     """A whole profile, and its information about these ranks, or about all."""
     try:
-        document = _documents.decode(_content(path))
+        document = _documents.decode(file_content(path))
     except (EOFError, zlib.error, gzip.BadGzipFile, msgspec.MsgspecError, RecursionError):
         raise FrtopError(
             f"{path} is no profile", "name a file that `frtop profile` wrote"
@@ -192,34 +189,6 @@ def _by_module(
             sums[one.key].add(1, one.size, (rank,), one.lasted_ns, exact=one.is_exact)
     missing = tuple(document.about.missing)
     return ProfiledModules(tuple(models), module_rows([sums]), found, known, missing)
-
-
-def _content(path: Path) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    with _opened(path) as file:
-        for piece in _pieces(file):
-            size += len(piece)
-            if size > MOST_BYTES:
-                text = f"{path} has more than {MOST_BYTES >> 30} GiB of events"
-                raise FrtopError(text, "profile fewer ranks or steps at once")
-            pieces.append(piece)
-    return b"".join(pieces)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """The content, decompressed if necessary."""
-    with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        with gzip.open(raw) if packed else raw as file:
-            yield file
-
-
-def _pieces(file: Any) -> Iterator[bytes]:
-    while piece := file.read(_PIECE):
-        yield piece
 
 
 def _add(raw: msgspec.Raw, contents: Mapping[int, _RankContent]) -> None:

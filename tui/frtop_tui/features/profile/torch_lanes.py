@@ -29,6 +29,9 @@ PER_RANK: Final = 100
 """A rank's processes: itself, its devices, and what Kineto shows as processes."""
 STEPS_LANE: Final = (1 << 31) - 1
 """A lane for steps: they belong to no thread, since a step ends within `Optimizer.step`."""
+GLOO_LANE: Final = STEPS_LANE - 1
+"""The first of the lanes for gloo's ops, which end on other threads than they begin on; lanes for
+those that overlap have the numbers below."""
 SLACK_NS: Final = 50_000
 """How far an op's time of issue may seem to be outside of torch's event for it."""
 JUMP_NS: Final = 1_000_000
@@ -40,6 +43,7 @@ _STEP: Final = b'"ProfilerStep#'
 _COLLECTIVE: Final = b'"c10d::'
 _NAMED: Final = (b'"c10d::', b'"record_param_comms', b'"gloo:', b'"nccl:')
 """Prefixes of the names of events that stand for a collective."""
+_GLOO: Final = b'"gloo:'
 _DROPPED: Final = frozenset((b'"process_name"', b'"process_sort_index"'))
 _LABELS: Final = b'"process_labels"'
 _OF_DEVICES: Final = frozenset((b'"kernel"', b'"gpu_memcpy"', b'"gpu_memset"'))
@@ -58,17 +62,23 @@ class RankTrace:
     clocks: tuple[tuple[int, int], ...]
 
 
-class _Trace(msgspec.Struct):
+class TorchFile(msgspec.Struct):
     """A file as torch writes it; times are in µs since `base`."""
 
     events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
     base: int = msgspec.field(name="baseTimeNanoseconds", default=0)
-    devices: msgspec.Raw = msgspec.field(
-        name="deviceProperties", default_factory=lambda: msgspec.Raw(b"[]")
-    )
+    devices: msgspec.Raw = msgspec.field(name="deviceProperties", default=msgspec.Raw(b"[]"))
+    job: msgspec.Raw = msgspec.field(name="distributedInfo", default=msgspec.Raw(b"{}"))
+    host: str = msgspec.field(name="host_name", default="")
+    about: msgspec.Raw = msgspec.field(name="otherData", default=msgspec.Raw(b"{}"))
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether frtop wrote it: torch writes no `otherData`."""
+        return b'"begin_unix_ns"' in bytes(self.about)
 
 
-_traces: Final = msgspec.json.Decoder(_Trace)
+_files: Final = msgspec.json.Decoder(TorchFile)
 _events: Final = msgspec.json.Decoder(Event)
 _models: Final = msgspec.json.Decoder(ModelDescription)
 _encode: Final = msgspec.json.Encoder().encode
@@ -85,21 +95,11 @@ def rank_events(
     host = next((one for one in frame.hosts if one.name == view.host), None)
     error = host.clock_error_ns if host is not None else None
     data = mmap.mmap(trace.files["trace"].fileno(), 0, access=mmap.ACCESS_READ)
-    found = _traces.decode(data)
-    offset = (found.base + shift - begin) / 1000
-    lanes = _Lanes(
-        trace.rank, offset, _Numbers(frame, trace.rank, found.events, found.base + shift)
-    )
-    allocations = Allocations(trace.rank)
-    for raw in found.events:
-        event = lanes.moved(_events.decode(raw))
-        if event is None:
-            continue
-        yield _encode(event)
-        if (name := bytes(event.get("name", b""))) in ALLOCATIONS:
-            allocations.add(name, event)
-    for more in chain(allocations.counters(), lanes.names(trace.host)):
-        yield _encode(more)
+    found = torch_file(data)
+    ops = _Numbers(frame, trace.rank, found.events, found.base + shift)
+    lanes = TorchLanes(trace.rank)
+    yield from lanes.moved(found, (found.base + shift - begin) / 1000, ops)
+    yield from lanes.closing(trace.host)
     about[str(trace.rank)] = {
         "host": printable(trace.host),
         "events": len(found.events),
@@ -108,8 +108,17 @@ def rank_events(
         "events_with_frtop_number": lanes.numbered,
         "device_properties": msgspec.json.decode(found.devices),
         "modules": _model(trace.files.get("modules")),
-        "allocations": allocations.figures(),
+        "allocations": lanes.allocations.figures(),
     }
+
+
+def torch_file(data: bytes | mmap.mmap) -> TorchFile:
+    """A file's content, with its events undecoded.
+
+    Raises:
+        msgspec.MsgspecError: torch did not write it.
+    """
+    return _files.decode(data)
 
 
 def _model(file: UnnamedFile | None) -> ModelDescription | None:
@@ -123,22 +132,58 @@ def _model(file: UnnamedFile | None) -> ModelDescription | None:
         return None
 
 
-class _Lanes:
-    """Where the events of one rank go."""
+class TorchLanes:
+    """Where the events of one rank go, from one or more files."""
 
-    def __init__(self, rank: int, offset_us: float, ops: _Numbers) -> None:
+    def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._offset_us = offset_us
-        self._ops = ops
         self._processes: dict[bytes, int] = {}
         self._devices: set[bytes] = set()
         """Process ids that are devices: in a container, a rank may have pid 7 too."""
-        self._flows: dict[bytes, int] = {}
+        self._flows: dict[tuple[int, bytes], int] = {}
+        self._files = 0
         self._steps: msgspec.Raw | None = None
+        self._gloo: list[Event] = []
+        """Ops of gloo in the present file."""
+        self._gloo_lanes: list[tuple[msgspec.Raw, float]] = []
+        """The process of each lane, and until when it is taken."""
+        self.allocations = Allocations(rank)
         self.numbered = 0
         """How many events got frtop's number of their op."""
 
-    def moved(self, event: Event) -> Event | None:
+    def moved(
+        self, found: TorchFile, offset_us: float, ops: _Numbers | None = None
+    ) -> Iterator[bytes]:
+        """The events of a file in their lanes and times."""
+        self._files += 1
+        for raw in found.events:
+            event = self._moved(_events.decode(raw), offset_us, ops)
+            if event is None:
+                continue
+            if bytes(event.get("name", b"")).startswith(_GLOO) and "dur" in event:
+                self._gloo.append(event)
+                continue
+            yield _encode(event)
+            if (name := bytes(event.get("name", b""))) in ALLOCATIONS:
+                self.allocations.add(name, event)
+        yield from map(_encode, self._gloo_ops())
+
+    def _gloo_ops(self) -> Iterator[Event]:
+        """The ops of gloo, each in a lane that is free at its time."""
+        ops, self._gloo = self._gloo, []
+        for event in sorted(ops, key=_begin_us):
+            at, lasts = _begin_us(event), float(msgspec.json.decode(event["dur"]))
+            places = enumerate(self._gloo_lanes)
+            lane = next((n for n, (_, until) in places if until <= at), len(self._gloo_lanes))
+            self._gloo_lanes[lane : lane + 1] = [(event["pid"], at + lasts)]
+            event["tid"] = _raw(GLOO_LANE - lane)
+            yield event
+
+    def closing(self, host: str) -> Iterator[bytes]:
+        """Events after those of all files: allocated bytes, and names of lanes."""
+        yield from map(_encode, chain(self.allocations.counters(), self._names(host)))
+
+    def _moved(self, event: Event, offset_us: float, ops: _Numbers | None) -> Event | None:
         """The event in its lane and time; None if it has no place."""
         name, phase = bytes(event.get("name", b"")), bytes(event.get("ph", b""))
         if name in _DROPPED:
@@ -152,20 +197,24 @@ class _Lanes:
         if phase == b'"M"':
             event.pop("ts", None)
         elif (at := event.get("ts")) is not None:
-            at_us = float(msgspec.json.decode(at)) + self._offset_us
+            at_us = float(msgspec.json.decode(at)) + offset_us
             if not _begins_at(event, at_us):
                 return None
-            if name.startswith(_NAMED) and (op := self._ops.of(at_us, self._offset_us)) is not None:
-                event["args"] = _with(event.get("args"), op)
-                self.numbered += 1
+            if ops is not None and name.startswith(_NAMED):
+                self._number(event, ops.of(at_us, offset_us))
         if phase in _FLOWS and (flow := event.get("id")) is not None:
-            number = self._flows.setdefault(bytes(flow), len(self._flows))
+            number = self._flows.setdefault((self._files, bytes(flow)), len(self._flows))
             event["id"] = _raw((self._rank << 32) + number)
         if name.startswith(_STEP):
             self._steps, event["tid"] = event.get("pid"), _raw(STEPS_LANE)
         return event
 
-    def names(self, host: str) -> Iterator[dict[str, Any]]:
+    def _number(self, event: Event, op: RankOp | None) -> None:
+        if op is not None:
+            event["args"] = _with(event.get("args"), op)
+            self.numbered += 1
+
+    def _names(self, host: str) -> Iterator[dict[str, Any]]:
         """Events that name the processes, and the lane of steps."""
         for written, place in self._processes.items():
             pid = written.decode("utf-8", "replace").strip('"')
@@ -179,10 +228,16 @@ class _Lanes:
         if self._steps is not None:
             yield _metadata("thread_name", self._steps, STEPS_LANE, {"name": "steps"})
             yield _metadata("thread_sort_index", self._steps, STEPS_LANE, {"sort_index": -1})
+        for lane, (owner, _) in enumerate(self._gloo_lanes):
+            yield _metadata("thread_name", owner, GLOO_LANE - lane, {"name": "gloo"})
 
     def _process(self, pid: bytes) -> int:
         place = self._processes.setdefault(pid, len(self._processes))
         return FIRST_PROCESS + self._rank * PER_RANK + min(place, PER_RANK - 1)
+
+
+def _begin_us(event: Event) -> float:
+    return float(msgspec.json.decode(event["ts"]))
 
 
 def _metadata(name: str, pid: object, tid: int, args: Mapping[str, object]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from frtop_tui.cli.file_options import add_files
 from frtop_tui.cli.host_options import add_connection
 from frtop_tui.cli.option_values import rank_list, seconds_up_to
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
@@ -17,12 +18,15 @@ def _profile(verbs: Verbs[Parser]) -> None:
         description="Runs torch.profiler in ranks that have frtop's recorder, from their next step "
         "on, and writes one trace of all of them with frtop's own lanes. It shows the cost first. "
         "Ctrl-C ends the ranks that are not complete and writes the others; a second Ctrl-C"
-        " discards all. Exit status 0 if all ranks are in the trace, 1 if some are not.",
+        " discards all. With PATHs, it merges what the script's own torch.profiler wrote there,"
+        " and no rank is profiled. Exit status 0 if all ranks are in the trace, 1 if some are not.",
     )
+    add_files(profile, "*", "traces of torch.profiler to merge, or folders with them; only --rank"
+                            " and -o go with it")  # fmt: skip
     profile.add_argument("--rank", type=rank_list, metavar="LIST",
                          help="these ranks: 0-3,8 (default: all, up to 64)")  # fmt: skip
     length = profile.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=_steps, default=5, metavar="N",
+    length.add_argument("--steps", type=_steps, metavar="N",
                         help="training steps, up to 100 (default: 5)")  # fmt: skip
     length.add_argument("--seconds", type=seconds_up_to(60), metavar="S",
                         help="seconds instead of steps, up to 60"

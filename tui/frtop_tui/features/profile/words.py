@@ -15,8 +15,9 @@ from frtop_tui.features.profile.model import (
     RankProfile,
     cost_lines,
 )
+from frtop_tui.features.profile.script_merge import ScriptMerge
 from frtop_tui.job.naming import folded, typed
-from frtop_tui.job.units import byte_size, counted, duration, timing
+from frtop_tui.job.units import byte_size, counted, duration, timing, timings
 
 _HELD: Final = ("silent", "stopped")
 """States of ranks that reach no step, even if no rank waits for them."""
@@ -130,3 +131,28 @@ def result_lines(progress: ProfileProgress) -> Iterator[str]:
         yield f"{folded(ranks)}: {text}"
     if progress.state != "written" and progress.problem is not None:
         yield str(progress.problem)
+
+
+def merge_lines(merge: ScriptMerge, size: int) -> Iterator[str]:
+    """What was merged, how well the clocks are aligned, and what is missing."""
+    yield f"{folded(merge.traces)}: {byte_size(size)}"
+    others = {rank: one for rank, one in merge.clocks.items() if one.neighbour is not None}
+    if others:
+        likely = max(one.error_estimated for one in others.values())
+        bounds = [one.error_at_most for one in others.values()]
+        most = None if None in bounds else max(filter(None, bounds), default=0)
+        limit = "and they contradict each other" if most is None else f"{timing(most)} at most"
+        yield (
+            f"clocks of {folded(merge.clocks)} are aligned by ends of collectives: the error is"
+            f" about {timing(likely)}, {limit}"
+        )
+    moved = {rank: abs(one.shift) for rank, one in others.items() if one.shift}
+    if moved:
+        by = timings(min(moved.values()), max(moved.values()))
+        yield f"{folded(moved)}: drawn {by} away from what the clock says"
+    if merge.not_aligned and len(merge.traces) > 1:
+        yield (
+            f"{folded(merge.not_aligned)}: not aligned: no collective tells by how much the clock"
+            " is off; drawn by the host's wall clock"
+        )
+    yield from merge.missing

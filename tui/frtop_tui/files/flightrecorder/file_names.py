@@ -107,11 +107,20 @@ def parse_name(path: Path, pattern: RankPattern | None = None) -> FileName:
     while stem.endswith(_ENDINGS):
         stem = stem.rpartition(".")[0]
     stem = _TIME.sub("", stem)
-    inside = _RANK.match(_LOCAL.sub("", stem)) or _RANK.match(stem)
-    if inside is not None:
+    if (inside := _after_rank(stem)) is not None:
         return FileName(int(inside[2]), _host(f"{inside[1]} {inside[3]}"))
     found = _LAST.match(stem)
     return FileName(int(found[2]), _host(found[1])) if found is not None else FileName(None)
+
+
+def rank_in_name(path: Path) -> int | None:
+    """The number after `rank` in a name."""
+    inside = _after_rank(path.name)
+    return int(inside[2]) if inside is not None else None
+
+
+def _after_rank(name: str) -> re.Match[str] | None:
+    return _RANK.match(_LOCAL.sub("", name)) or _RANK.match(name)
 
 
 def time_in_name(path: Path) -> int:
