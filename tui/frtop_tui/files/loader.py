@@ -3,7 +3,8 @@
 Dumps and stacks in one folder belong to one job and moment: together they make its frame. If there
 is also a capture or black boxes, these make the frame, and dumps and stacks only add what it lacks,
 if they fit (`filling`). Of several captures and black boxes, we load the newest. The frame names
-the unused files, and notes what answers of NCCL's RAS say.
+the unused files, and notes what answers of NCCL's RAS say. So do logs, which make a frame only if
+there is nothing else.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from frtop_tui.files.bounded_read import Progress, announced, quietly
 from frtop_tui.files.filling import filled
 from frtop_tui.files.flightrecorder.file_names import RankPattern
 from frtop_tui.files.flightrecorder.job_dumps import load_job
+from frtop_tui.files.logs import job as logs
+from frtop_tui.files.logs.facts import LogFacts
 from frtop_tui.files.paths import Files, files_in, is_folder
 from frtop_tui.job.naming import job_call, job_names, job_place, job_title, listed, typed
 from frtop_tui.job.units import counted
@@ -78,18 +81,31 @@ def _opened(
             files.refuse(error)
     answers = _answers(files)
     dumped = files.dumps or files.stacks
+    facts = logs.read(files.logs, files.problems, pattern, progress) if files.logs else LogFacts()
     if not captures and not boxes:
-        if not dumped and not answers:
+        if dumped:
+            frame = _load_dumps(files, pattern, progress)
+        elif facts.some:
+            return _with_notes(
+                frame := logs.frame_of(facts, files.logs), [*_said(answers, frame), *files.problems]
+            )
+        elif answers:
+            frame = nccl_ras.frame_of(answers)
+        elif files.logs:
+            raise logs.silent(files.logs, files.problems)
+        else:
             raise _nothing(paths, files.problems, files.next_steps)
-        frame = _load_dumps(files, pattern, progress) if dumped else nccl_ras.frame_of(answers)
         _check_name(frame, job)
-        return _with_notes(frame, [*_said(answers, frame), *files.problems])
+        return _with_notes(
+            frame, [*logs.said_of(facts, frame), *_said(answers, frame), *files.problems]
+        )
     progress(f"judging {counted(len(captures) + len(boxes), 'file')}")
     frame, unused = _load_newest(captures, boxes, job)
     if dumped:
         frame = _fill(frame, files, pattern, progress)
     also = [f"also there: {listed(unused)}"] if unused else []
-    return _with_notes(frame, [*also, *_said(answers, frame), *files.problems])
+    said = [*logs.said_of(facts, frame), *_said(answers, frame)]
+    return _with_notes(frame, [*also, *said, *files.problems])
 
 
 def _answers(files: Files) -> list[nccl_ras.Answer]:

@@ -13,9 +13,12 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.files import blackbox, capture, nccl_ras, pyspy
 from frtop_tui.files.flightrecorder.dump_file import may_be_dump
 from frtop_tui.files.flightrecorder.file_names import RankPattern, is_dump_name
+from frtop_tui.files.logs.job import PIPE
+from frtop_tui.files.logs.scan import is_text
 from frtop_tui.job.units import counted
 
 SUFFIXES: Final = (".cap", blackbox.SUFFIX)
+LOG_SUFFIXES: Final = (".out", ".log", ".err", ".out.gz", ".log.gz", ".err.gz")
 MAX_FILES: Final = 16_384
 
 
@@ -28,6 +31,7 @@ class Files:
     dumps: list[Path] = field(default_factory=list)
     stacks: list[Path] = field(default_factory=list)
     answers: list[Path] = field(default_factory=list)
+    logs: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     next_steps: list[str] = field(default_factory=list)
 
@@ -69,12 +73,12 @@ def _find(paths: Iterable[Path], pattern: RankPattern | None) -> list[Path]:
             files = [p for p in inside if _has_usual_name(p, pattern) and not is_folder(p)]
             candidates = sorted(files, key=lambda p: (len(p.parts), p))
         for one in candidates:
-            found.setdefault(os.path.realpath(one), one)
+            found.setdefault("-" if one == PIPE else os.path.realpath(one), one)
     return list(found.values())
 
 
 def _has_usual_name(path: Path, pattern: RankPattern | None) -> bool:
-    if path.name.endswith((*SUFFIXES, pyspy.SUFFIX)):
+    if path.name.endswith((*SUFFIXES, *LOG_SUFFIXES, pyspy.SUFFIX)):
         return True
     if nccl_ras.has_usual_name(path):
         return True
@@ -83,6 +87,9 @@ def _has_usual_name(path: Path, pattern: RankPattern | None) -> bool:
 
 def _add(files: Files, path: Path) -> None:
     """Adds a file under its kind. Raises OSError if it cannot be read."""
+    if path == PIPE:
+        files.logs.append(path)
+        return
     kind = archive.kind_of(path)
     if kind == capture.KIND:
         files.captures.append(path)
@@ -92,10 +99,14 @@ def _add(files: Files, path: Path) -> None:
         files.stacks.append(path)
     elif not kind and path.suffix not in SUFFIXES and nccl_ras.is_answer(path):
         files.answers.append(path)
+    elif not kind and path.name.endswith(LOG_SUFFIXES) and is_text(path):
+        files.logs.append(path)
     elif not kind and path.suffix not in SUFFIXES and may_be_dump(path):
         files.dumps.append(path)
+    elif not kind and path.suffix not in SUFFIXES and is_text(path):
+        files.logs.append(path)
     else:
         files.problems.append(
             f"{path} is neither a capture nor a black box, Flight Recorder dump, py-spy stack"
-            " dump or answer of NCCL's RAS"
+            " dump, answer of NCCL's RAS or log"
         )

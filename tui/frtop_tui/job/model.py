@@ -130,6 +130,8 @@ STACKS: Final = Evidence(
     has_exceptions=False,
 )
 """A file of stacks, and nothing else."""
+LOGS: Final = Evidence(has_ages=False, has_process=False, has_stacks=False, has_every_op=False)
+"""The output of a job: what it says of ops, exceptions and ends of processes."""
 
 
 class Rank(Struct, frozen=True, gc=False):

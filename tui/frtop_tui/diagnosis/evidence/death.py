@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.job.model import Rank
 from frtop_tui.job.stack_frames import user_frame
 
-Nature = Literal["own", "network", "timeout", "ended", "abort", "unknown"]
+Nature = Literal["own", "network", "timeout", "mismatch", "ended", "abort", "unknown"]
 
 _NETWORK_KINDS: Final = frozenset({
     "RuntimeError", "ConnectionError", "ConnectionResetError", "BrokenPipeError",
@@ -23,11 +23,15 @@ _NETWORK_TEXT: Final = re.compile(
     r"connection (closed|reset|refused|aborted|was (closed|reset))|closed by (remote )?peer"
     r"|broken pipe|socket (closed|error)|no route to host|remote process exited"
     r"|recv(ed)? 0 bytes|failed to recv|unhandled (system|cuda) error.*remote"
-    r"|gloo/transport/.*(closed|reset|error)",
+    r"|gloo/transport/.*(closed|reset|error)|successfully reached monitoredbarrier",
     re.IGNORECASE,
 )
-_TIMEOUT_TEXT: Final = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
-_WAITED_TEXT: Final = re.compile(r"(?:waiting |after )(\d{1,12}) ?ms\b")
+_TIMEOUT_TEXT: Final = re.compile(
+    r"timed? ?out|timeout|failed to pass monitoredbarrier", re.IGNORECASE
+)
+_MISMATCH_TEXT: Final = "Detected mismatch between collectives"
+"""Of torch's ProcessGroupWrapper: also those raise it that called the right op."""
+_WAITED_TEXT: Final = re.compile(r"(?:waiting |after |monitoredBarrier in )(\d{1,12}) ?ms\b")
 _SOURCE: Final = re.compile(r"^\[[^\]\s]*\.(?:cc|cpp|cu|h|hpp):\d+\]\s*")
 """Where torch's C++ raised it: not where a user looks first."""
 INTERRUPTED: Final[Cause] = "interrupted"
@@ -106,6 +110,8 @@ def _by_exception(view: Rank, raised: wire.UncaughtException) -> Death:
 def _nature_of(kind: str, text: str) -> Nature:
     if kind in _ENDED_KINDS:
         return "ended"
+    if kind in _NETWORK_KINDS and _MISMATCH_TEXT in text:
+        return "mismatch"
     if kind in _NETWORK_KINDS and _NETWORK_TEXT.search(text):
         return "network"
     if kind in _NETWORK_KINDS and _TIMEOUT_TEXT.search(text):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -33,6 +34,8 @@ from frtop_tui.files.flightrecorder.pickle_trim import trim_pickle
 MAX_PICKLE: Final = 24 * 1024 * 1024
 """Five times a ring of 20,000 entries with stacks. The values take up to 60 times as much."""
 MAX_JSON: Final = MAX_RESPONSE
+_AS_TEXT: Final = re.compile(rb'\s*(?:[{<]|\[\s*(?:[\[{"\]]|$))')
+"""JSON, or a page; lines of a log often begin with `[`, too."""
 MAX_PAGE: Final = 256 * 1024 * 1024
 """A page of the debug server holds the dumps of all ranks."""
 _NEXT: Final = "copy the file again from where it was written, or leave it out"
@@ -93,7 +96,7 @@ def _values(path: Path, data: bytes, keep: int | None) -> Any:
 def may_be_dump(path: Path) -> bool:
     """Whether a file begins as a dump may. Raises OSError if it cannot be read."""
     head = read_head(path)
-    return head[:1] == b"\x80" or head.lstrip()[:1] in (b"{", b"[", b"<")
+    return head[:1] == b"\x80" or _AS_TEXT.match(head) is not None
 
 
 def _limit(head: bytes) -> int:

@@ -57,8 +57,13 @@ def _lagging(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
         kind = kind_of(group.last) if group.last is not None else "op"
         # A rank that does not report may have gone on since: its last number proves nothing.
         for rank in members:
-            reported = rank not in victims and views[rank].state != "unreachable"
-            if reported and last_issued_number(views[rank], known) < furthest:
+            view = views[rank]
+            numbered = view.state != "unreachable" and view.evidence.has_numbers
+            if (
+                rank not in victims
+                and numbered
+                and last_issued_number(views[rank], known) < furthest
+            ):
                 found.setdefault(rank, MissedOp(known, kind, furthest))
     return found or _not_met(frame, victims)
 
@@ -276,7 +281,7 @@ def _may_be_victims(context: Context, deaths: Sequence[Death]) -> bool:
 
 def _without_root(context: Context, followers: Sequence[Death]) -> list[Finding]:
     """Every death is a consequence: a rank left cleanly, or lagged when time ran out."""
-    broken = [death for death in followers if death.nature in ("network", "timeout")]
+    broken = [d for d in followers if d.nature in ("network", "timeout", "mismatch")]
     if not broken:
         return []
     victims = {death.rank for death in broken}

@@ -70,8 +70,11 @@ def died(_finding: Finding, detail: Died, frame: BaseFrame, tense: Tense) -> Sen
     """Which ranks died of what, which wait for them, and which ended after them."""
     first, ranks = detail.deaths[0], tuple(sorted(death.rank for death in detail.deaths))
     view = frame.ranks[first.rank]
+    aged = view.evidence.has_ages
     evidence = [
         f"rank {death.rank} {duration((frame.now_ns - death.at_ns) / 1e9)} ago: {death.text}"
+        if aged
+        else f"rank {death.rank}: {death.text}"
         for death in detail.deaths[:4]
     ]
     if view.exception is not None and view.exception.main:
@@ -95,8 +98,10 @@ def aborted(_finding: Finding, detail: Aborted, frame: BaseFrame, _tense: Tense)
     head = f"{who(frame.ranks, ranks)} died: {cut(first.text)};"
     untold = [rank for rank in ranks if not frame.ranks[rank].evidence.has_exceptions]
     if untold:
+        outside = any(frame.ranks[rank].evidence.has_process for rank in untold)
+        seen = "cannot be seen from outside" if outside else "is in none of these lines"
         return Sentences(
-            f"{head} the cause cannot be seen from outside",
+            f"{head} the cause {seen}",
             Why(first.cause, "unknown", "without a recorder, a rank's exception is not seen"),
             f"read the end of rank {untold[0]}'s output",
             _texts(detail.deaths[:4]),
@@ -117,12 +122,38 @@ def connections_broke(
     """Every connection closed, and it is not known which rank closed the first."""
     unreachable = frame.coverage.unreachable
     named = folded(death.rank for death in detail.followers)
+    if detail.followers[0].nature == "timeout":
+        gave_up = {death.rank for death in detail.followers}
+        return _timed_out(detail.followers, sorted({*frame.ranks, *unreachable} - gave_up))
+    if all(death.nature == "mismatch" for death in detail.followers):
+        return Sentences(
+            f"{named} called different ops, by torch's own check; which rank is wrong is not known",
+            Why("unknown", "software", "collective mismatch (desync)"),
+            "compare the calls of these ranks",
+            _texts(detail.followers[:6]),
+        )
     return Sentences(
         f"{named} ended, none by a cause of its own: {cut(detail.followers[0].text)}",
         Why("unknown", "network", "connections broke before any known rank died"),
         "look at the hosts that do not report, and at the launcher's output",
         _texts(detail.followers[:6]),
         (folded(unreachable),) if unreachable else (),
+    )
+
+
+def _timed_out(deaths: Sequence[Death], others: Sequence[int]) -> Sentences:
+    """A rank gave up waiting before any connection broke, and none is known to have been late."""
+    late, step = "no rank is known to have been late", "next time, frtop run --record DIR -- ..."
+    if others:
+        late = f"how far {folded(others)} came is not known"
+        step = f"read the output of {folded(others)}: a rank that was late may be among them"
+    first = [death for death in deaths if death.nature == "timeout"]
+    return Sentences(
+        f"{folded(one.rank for one in first)} {gave_up_text(first[0])}; {late}",
+        Why("unknown", "unknown", "torch's own timeout (watchdog timeout) ended the job"),
+        step,
+        _texts(deaths[:6]),
+        (f"what {folded(others)} did",) if others else (),
     )
 
 
@@ -146,12 +177,18 @@ def gave_up(finding: Finding, detail: GaveUp, frame: BaseFrame, tense: Tense) ->
     text = (
         "torch's own timeout (watchdog timeout) ended the job; why the rank was late was not seen"
     )
+    open_calls = [rank for rank in ranks if not frame.ranks[rank].evidence.has_every_op]
+    missing = (
+        f"whether {folded(open_calls)} made the call: torch counts an op once it is in the queue,"
+        " and a call may hang before that"
+    )
     return Sentences(
         f"{who(frame.ranks, ranks)} {tense.has(ranks)} not entered"
         f" {_missed_text(detail.missed)} in time; {folded(finding.victims)} {gave_up_text(first)}",
         Why.of("unknown", text),
         f"read the end of rank {ranks[0]}'s own output",
         _texts(detail.deaths[:4]),
+        (missing,) if open_calls and detail.missed.number else (),
     )
 
 

@@ -41,7 +41,7 @@ def _ops_before_are_due(finding: Finding, context: Context) -> bool:
 _ITSELF: Final = Rule(
     "at once",
     (
-        ("it is known from dumps only", _from_dumps),
+        ("it is known from files only", _from_dumps),
         (
             "earlier ops are not compared yet: one of them may be the root cause",
             _ops_before_are_due,

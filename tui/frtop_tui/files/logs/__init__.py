@@ -1,0 +1,1 @@
+"""The output that a job left: what its lines say about ranks, and a verdict from that."""

@@ -1,0 +1,530 @@
+"""What the lines of a log say, by process and rank: every fact with its line.
+
+A rank is known by its own lines: by what torch or a launcher put before them, or by its rank in the
+default group. Other groups count their ranks differently. Lines of no known rank never become those
+of a rank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from frtop_probe.ring.rank_ranges import MAX_RANKS
+from frtop_tui.files.logs.patterns import GROUP, PATTERNS, WORK_RANK, Kind
+from frtop_tui.files.logs.prefixes import Head, head_of, wall_ns_of
+from frtop_tui.files.logs.scan import RawLine
+from frtop_tui.job.naming import printable
+
+MAX_PROCESSES: Final = 131_072
+MAX_REMARKS: Final = 64
+MAX_OF_RANK: Final = 64
+"""Timeouts, and counters, of one rank."""
+MAX_TRACES: Final = 4_096
+"""Tracebacks that are being read at the same time."""
+MAX_TRACE: Final = 200_000
+"""Lines of a log in which all tracebacks must end."""
+MAX_FRAMES: Final = 64
+MAX_MORE: Final = 8
+"""Further lines of an exception's text."""
+MAX_QUOTE: Final = 300
+DEFAULT: Final = "default_pg"
+UNSIGNED: Final = 2**63
+LAUNCHERS: Final = frozenset({"ChildFailedError", "CalledProcessError", "ProcessRaisedException"})
+"""Exceptions of programs that started ranks: they only say that one of these failed."""
+_FRAME: Final = re.compile(
+    r'  File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}), in (?P<of>.+)'
+)
+_END: Final = re.compile(r"(?P<kind>[A-Za-z_][\w.]{0,200})(?:: (?P<text>.*))?")
+
+
+class LogLine(NamedTuple):
+    """A line: its file, number and text."""
+
+    file: str
+    number: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}: {printable(self.text.strip())[:MAX_QUOTE]}"
+
+
+class GivenUp(NamedTuple):
+    """An op that torch's watchdog gave up; what torch did not say is None."""
+
+    number: int | None
+    op: str
+    numel: tuple[int, int] | None
+    ran_ms: int
+    group: str | None
+    line: LogLine
+    wall_ns: int
+
+
+class Counters(NamedTuple):
+    """How far a rank was in a group: `at` is the op that did not finish; -1: none yet."""
+
+    group: str
+    at: int | None
+    enqueued: int
+    completed: int
+    line: LogLine
+
+
+class Thrown(NamedTuple):
+    """An exception; frames as (file, line, function), the innermost first.
+
+    `uncaught`: torch's own hook or its watchdog printed it. Others may have been caught, and only
+    logged.
+    """
+
+    kind: str
+    text: str
+    frames: tuple[tuple[str, int, str], ...]
+    line: LogLine
+    wall_ns: int
+    uncaught: bool
+
+
+class LoggedExit(NamedTuple):
+    """A row of torchrun's table: how a process ended. A negative `code` is a signal."""
+
+    code: int
+    host: str
+    line: LogLine
+    wall_ns: int
+
+
+class WrapperCall(NamedTuple):
+    """A call as torch's `ProcessGroupWrapper` writes it; the rank is that within the group."""
+
+    rank: int
+    number: int
+    op: str
+    shape: str
+    dtype: str
+
+
+class Disagreement(NamedTuple):
+    """Two ranks in different ops, as `ProcessGroupWrapper` found; `by` whom of the job's ranks."""
+
+    one: WrapperCall
+    other: WrapperCall
+    by: int | None
+    line: LogLine
+
+
+class MissedBarrier(NamedTuple):
+    """Ranks that did not come to a monitored barrier; `every`: no others are missing."""
+
+    missing: tuple[int, ...]
+    every: bool
+    waited_ms: int
+    by: int | None
+    line: LogLine
+
+
+@dataclass(slots=True)
+class RankLines:
+    """Everything that one rank said, or that was said of it."""
+
+    given_up: dict[tuple[int | None, str], GivenUp] = field(default_factory=dict)
+    counters: dict[tuple[str, int | None], Counters] = field(default_factory=dict)
+    group_ranks: dict[str, int] = field(default_factory=dict)
+    thrown: Thrown | None = None
+    exit: LoggedExit | None = None
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """What all files together say."""
+
+    ranks: dict[int, RankLines] = field(default_factory=dict)
+    unknown: list[Thrown] = field(default_factory=list)  # exceptions of unknown ranks
+    remarks: list[LogLine] = field(default_factory=list)  # of hosts, libraries and launchers
+    disagreements: list[Disagreement] = field(default_factory=list)
+    barriers: list[MissedBarrier] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)  # descriptions of groups
+    restarts: list[LogLine] = field(default_factory=list)
+    repeats: bool = False  # Ray left out lines that others wrote, too
+    relative: bool = False  # some ranks may be those within a group
+    global_ranks: bool | None = None  # whether ranks of wrappers and barriers are the job's
+    lost_by_group_rank: int = 0  # processes whose rank stayed unknown
+    world: int = 0
+    first_ns: int = 0  # the first and the newest time in any line
+    newest_ns: int = 0
+
+    @property
+    def some(self) -> bool:
+        return bool(
+            self.ranks or self.unknown or self.remarks or self.disagreements or self.barriers
+        )
+
+
+@dataclass(slots=True)
+class _Trace:
+    """A traceback that is being read; `thrown` once its last line has come."""
+
+    wall_ns: int
+    uncaught: bool
+    frames: list[tuple[str, int, str]] = field(default_factory=list)
+    thrown: Thrown | None = None
+    more: int = 0
+
+
+@dataclass(slots=True)
+class _Process:
+    """What shares everything that stands before its lines, in one file."""
+
+    rank: int | None
+    local_rank: int = -1
+    said: RankLines = field(default_factory=RankLines)
+    claims: set[int] = field(default_factory=set)  # ranks within groups that it gave itself
+    trace: _Trace | None = None
+
+
+class _Match(NamedTuple):
+    """A line that a pattern matches, and who wrote it when."""
+
+    found: re.Match[str]
+    line: LogLine
+    head: Head
+    process: _Process
+    wall_ns: int
+
+
+@dataclass(slots=True)
+class _Row:
+    """A row of torchrun's table of failures, which spans several lines."""
+
+    wall_ns: int = 0
+    host: str = ""
+    rank: int | None = None
+    local_rank: int = -1
+
+
+_Key = tuple[int, str, int | None]
+"""Number of the file, what stands before the lines, rank."""
+
+
+class Reader:
+    """Takes the lines of files one after the other; `finish` returns what they say together."""
+
+    def __init__(self, year: int) -> None:
+        """`year`: of times that have none."""
+        self._year = year
+        self._file, self._number = "", 0
+        self._file_rank: int | None = None
+        self._clock = 0
+        self._processes: dict[_Key, _Process] = {}
+        self._traced: list[_Process] = []
+        self._read = 0  # lines since a traceback began
+        self._row = _Row()
+        self._local: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+        self._facts = LogFacts()
+
+    def begin(self, file: str, rank: int | None) -> None:
+        """Lines of this file follow; `rank` is set if all of them are of one rank."""
+        self._drop_traces()
+        self._file, self._file_rank = file, rank
+        self._number += 1
+        self._clock, self._row = 0, _Row()
+
+    def wants_all(self) -> bool:
+        """Whether the next line may matter whatever is in it."""
+        return bool(self._traced)
+
+    def take(self, raw: RawLine) -> None:
+        head = head_of(raw.text, self._year)
+        self._clock = head.wall_ns or self._clock
+        process = self._process(head)
+        whose = f"[rank{head.rank}]: " if head.rank is not None else ""
+        line = LogLine(self._file, raw.number, whose + head.text[:2000])
+        if self._traced:
+            self._read += 1
+            if process.trace is not None:
+                self._go_on(process, process.trace, head, line)
+            if self._read > MAX_TRACE:
+                self._drop_traces()
+        if not raw.chosen:
+            return
+        for pattern in PATTERNS:
+            if (found := pattern.match(head.text)) is not None:
+                wall = head.wall_ns or self._clock
+                self._note(pattern.kind, _Match(found, line, head, process, wall))
+                break
+
+    def finish(self) -> LogFacts:
+        """Returns the facts; those of one rank from several files together."""
+        self._drop_traces()
+        facts = self._facts
+        claimed = defaultdict[tuple[int, int], set[_Key]](set)
+        for key, process in self._processes.items():
+            for mine in process.claims:
+                claimed[key[0], mine].add(key)
+        for key, process in self._processes.items():
+            rank = self._rank_of(key[0], process)
+            if rank is None and len(process.claims) == 1:
+                claim = min(process.claims)
+                if len(claimed[key[0], claim]) == 1:
+                    rank, facts.relative = claim, True
+            if rank is not None:
+                _merge(facts.ranks.setdefault(rank, RankLines()), process.said)
+                continue
+            facts.lost_by_group_rank += bool(process.said.given_up)
+            thrown = process.said.thrown
+            if thrown is not None and thrown.kind not in LAUNCHERS:
+                facts.unknown.append(thrown)
+        for said in facts.ranks.values():
+            _join(said)
+        return facts
+
+    # -- processes and ranks
+
+    def _rank_of(self, file: int, process: _Process) -> int | None:
+        """Its rank, or the one that torchrun's table has for its local rank."""
+        if process.rank is not None or process.local_rank < 0:
+            return process.rank
+        named = self._local[file, process.local_rank]
+        return min(named) if len(named) == 1 else None
+
+    def _process(self, head: Head, rank: int | None = None, claim: int | None = None) -> _Process:
+        """The process that wrote a line; `rank` and `claim` are by its text."""
+        if rank is None:
+            rank = head.rank if head.rank is not None else self._file_rank
+        if not _is_rank(rank):
+            return _Process(None)
+        prefix = head.process if rank is None else ""
+        if claim is not None and rank is None and head.local_rank < 0:
+            prefix += f"Rank {claim}"  # a task may be a host's launcher, with several ranks
+        key = (self._number, prefix, rank)
+        known = self._processes.get(key)
+        if known is None:
+            if len(self._processes) >= MAX_PROCESSES:
+                return _Process(None)
+            known = self._processes[key] = _Process(rank, head.local_rank)
+        if claim is not None and rank is None:
+            known.claims.add(claim)
+        return known
+
+    def _said_by(self, one: _Match) -> tuple[RankLines, str | None]:
+        """Whose facts a line of ProcessGroupNCCL adds to, and of which group it speaks."""
+        head, process = one.head, one.process
+        found = GROUP.search(head.text)
+        if found is None:
+            mine = WORK_RANK.search(head.text)
+            if process.rank is None and mine is not None:
+                process = self._process(head, claim=int(mine["rank"]))
+            return process.said, None
+        group, description = found["guid"] or found["name"], found["description"] or ""
+        if description == DEFAULT or (group == "0" and not description):
+            group, description = "0", DEFAULT
+        if description:
+            self._facts.names.setdefault(group, description)
+        rank = int(found["rank"])
+        if process.rank is None:
+            known = group == "0"
+            process = self._process(head, rank if known else None, None if known else rank)
+        process.said.group_ranks.setdefault(group, rank)
+        return process.said, group
+
+    # -- single lines
+
+    def _note(self, kind: Kind, one: _Match) -> None:
+        wall, facts = one.wall_ns, self._facts
+        if wall and kind != "remark":
+            facts.first_ns = min(facts.first_ns or wall, wall)
+            facts.newest_ns = max(facts.newest_ns, wall)
+        match kind:
+            case "timeout" | "status" | "fault":
+                self._note_group(kind, one)
+            case "failure time" | "failure host" | "failure rank" | "failure exit":
+                self._note_failure(kind, one)
+            case "mismatch" | "barrier" | "reached":
+                self._note_check(kind, one)
+            case "traceback":
+                self._begin_trace(one)
+            case "restart":
+                self._begin_attempt(one.line)
+            case "world":
+                facts.world = min(MAX_RANKS, max(facts.world, int(one.found["size"])))
+            case "repeats":
+                facts.repeats = True
+            case "remark":
+                facts.remarks += [one.line][: MAX_REMARKS - len(facts.remarks)]
+
+    def _note_group(self, kind: Kind, one: _Match) -> None:
+        """A line of ProcessGroupNCCL."""
+        found, line = one.found, one.line
+        said, group = self._said_by(one)
+        if kind == "timeout":
+            _add_given_up(said, _given_up(found, group, line, one.wall_ns))
+        elif kind == "fault":
+            fault = Thrown("DistBackendError", found["text"], (), line, one.wall_ns, uncaught=True)
+            said.thrown = said.thrown or fault
+        elif group is not None:
+            _add_counters(said, _counters(found, group, line))
+
+    def _note_check(self, kind: Kind, one: _Match) -> None:
+        """A line of a `ProcessGroupWrapper` or a monitored barrier: their ranks are a group's."""
+        found, facts, by = one.found, self._facts, one.process.rank
+        if kind == "mismatch":
+            calls = _wrapper_call(found, "one"), _wrapper_call(found, "other")
+            said = calls[0].rank
+            if len(facts.disagreements) < MAX_REMARKS:
+                facts.disagreements.append(Disagreement(*calls, by, one.line))
+        elif kind == "barrier":
+            missing, said = {int(rank) for rank in found["ranks"].split(",")}, int(found["by"])
+            every, waited = found["all"] == "Ranks", int(found["ms"])
+            missed = MissedBarrier(tuple(sorted(missing)), every, waited, by, one.line)
+            if len(facts.barriers) < MAX_REMARKS:
+                facts.barriers.append(missed)
+        else:
+            said = int(found["rank"])
+        if by is not None and (by or said):  # 0 shows nothing: it is 0 in many groups
+            facts.global_ranks = by == said and facts.global_ranks is not False
+
+    def _note_failure(self, kind: Kind, one: _Match) -> None:
+        """A line of torchrun's table."""
+        row, found = self._row, one.found
+        if kind == "failure time":
+            self._row = _Row(wall_ns_of(found.groups()))
+            self._facts.newest_ns = max(self._facts.newest_ns, self._row.wall_ns)
+        elif kind == "failure host":
+            row.host = found["host"]
+        elif kind == "failure rank":
+            row.rank, row.local_rank = int(found["rank"]), int(found["local"])
+        elif row.rank is not None and _is_rank(row.rank):
+            self._row = _Row()
+            self._local[self._number, row.local_rank].add(row.rank)
+            said = self._process(Head("", row.rank, 0, "")).said
+            wall = row.wall_ns or one.wall_ns
+            said.exit = LoggedExit(int(found["code"]), row.host, one.line, wall)
+
+    def _begin_attempt(self, line: LogLine) -> None:
+        """Forgets what was said before in this file: it was of an attempt that ended."""
+        self._drop_traces()
+        if len(self._facts.restarts) < MAX_REMARKS:
+            self._facts.restarts.append(line)
+        self._processes = {k: v for k, v in self._processes.items() if k[0] != self._number}
+        facts = self._facts
+        facts.disagreements = [one for one in facts.disagreements if one.line.file != self._file]
+        facts.barriers = [one for one in facts.barriers if one.line.file != self._file]
+
+    # -- tracebacks
+
+    def _begin_trace(self, one: _Match) -> None:
+        if one.process.trace is None:
+            if len(self._traced) >= MAX_TRACES:
+                return
+            self._traced.append(one.process)
+        self._read = 0
+        one.process.trace = _Trace(one.wall_ns, one.head.hooked)
+
+    def _go_on(self, process: _Process, trace: _Trace, head: Head, line: LogLine) -> None:
+        """Takes the next line of a process that prints a traceback."""
+        text = head.text
+        if trace.thrown is not None:
+            goes_on = head.hooked and text and trace.more < MAX_MORE
+            if goes_on and not text.startswith(("Traceback (", "The above ", "During handling ")):
+                trace.more += 1
+                longer = f"{trace.thrown.text}\n{text[:MAX_QUOTE]}"
+                trace.thrown = process.said.thrown = trace.thrown._replace(text=longer)
+                return
+        elif (found := _FRAME.match(text)) is not None:
+            trace.frames.append((found["file"], int(found["line"]), found["of"][:200]))
+            del trace.frames[:-MAX_FRAMES]
+            return
+        elif text[:1] in ("", " ", "\t"):
+            return
+        elif trace.frames and (found := _END.fullmatch(text)) is not None:
+            kind, frames = found["kind"].rpartition(".")[2], tuple(reversed(trace.frames))
+            said = (found["text"] or "")[:2000]
+            thrown = Thrown(kind, said, frames, line, trace.wall_ns, trace.uncaught)
+            if process.said.thrown is None or trace.uncaught >= process.said.thrown.uncaught:
+                process.said.thrown = thrown
+            if trace.uncaught:
+                trace.thrown = thrown
+                return
+        process.trace = None
+        self._traced = [one for one in self._traced if one is not process]
+
+    def _drop_traces(self) -> None:
+        for process in self._traced:
+            process.trace = None
+        self._traced = []
+
+
+def _is_rank(rank: int | None) -> bool:
+    return rank is None or 0 <= rank < MAX_RANKS
+
+
+def _signed(text: str | None) -> int | None:
+    """A number as torch means it: -1 is often written as an unsigned one."""
+    number = int(text) if text else None
+    return None if number is None or number >= UNSIGNED or number < -1 else number
+
+
+def _given_up(found: re.Match[str], group: str | None, line: LogLine, wall: int) -> GivenUp:
+    sizes = _signed(found["numel_in"]), _signed(found["numel_out"])
+    numel = (sizes[0], sizes[1]) if sizes[0] is not None and sizes[1] is not None else None
+    ran = int(found["ran"] or found["timeout"])
+    return GivenUp(_signed(found["number"]), found["op"], numel, ran, group, line, wall)
+
+
+def _counters(found: re.Match[str], group: str, line: LogLine) -> Counters:
+    enqueued, completed = _signed(found["enqueued"]), _signed(found["completed"])
+    return Counters(
+        group, _signed(found["at"]),
+        -1 if enqueued is None else enqueued, -1 if completed is None else completed, line,
+    )  # fmt: skip
+
+
+def _wrapper_call(found: re.Match[str], which: str) -> WrapperCall:
+    return WrapperCall(
+        int(found[which]), int(found[f"{which}_number"] or 0), found[f"{which}_op"],
+        found[f"{which}_shape"] or "", found[f"{which}_dtype"] or "",
+    )  # fmt: skip
+
+
+def _add_given_up(said: RankLines, new: GivenUp) -> None:
+    """The same op is written several times; only some of these lines name its group."""
+    key = (new.number, new.op)
+    known = said.given_up.get(key)
+    if known is None:
+        if len(said.given_up) < MAX_OF_RANK:
+            said.given_up[key] = new
+    elif known.group is None and new.group is not None:
+        said.given_up[key] = known._replace(group=new.group)
+
+
+def _add_counters(said: RankLines, new: Counters) -> None:
+    """Of several lines, the furthest counts: only that one may be the last."""
+    key = (new.group, new.at)
+    known = said.counters.get(key)
+    if known is None and len(said.counters) >= MAX_OF_RANK:
+        return
+    if known is None or new.enqueued >= known.enqueued:
+        said.counters[key] = new
+
+
+def _merge(into: RankLines, more: RankLines) -> None:
+    for given_up in more.given_up.values():
+        _add_given_up(into, given_up)
+    for counters in more.counters.values():
+        _add_counters(into, counters)
+    into.group_ranks |= more.group_ranks
+    if more.thrown is not None and (into.thrown is None or more.thrown.uncaught):
+        into.thrown = more.thrown
+    into.exit = more.exit or into.exit
+
+
+def _join(said: RankLines) -> None:
+    """Finds the groups of ops whose lines do not say them, by the counters at the same number."""
+    for key, one in said.given_up.items():
+        if one.group is None and one.number is not None:
+            groups = {c.group for c in said.counters.values() if c.at == one.number}
+            if len(groups) == 1:
+                said.given_up[key] = one._replace(group=groups.pop())

@@ -1,0 +1,458 @@
+"""The logs of one job as a judged frame: what its ranks wrote before it ended.
+
+A log proves what it says, and nothing by what it lacks. Numbers of ops are compared only within a
+group that torch names. Ranks of which no line says how far they were are unreachable: they are
+neither blamed nor cleared.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_probe.ring.rank_ranges import MAX_RANKS, fold
+from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.errors import Unreadable
+from frtop_tui.files.bounded_read import Progress, quietly
+from frtop_tui.files.flightrecorder.file_names import RankPattern
+from frtop_tui.files.logs.facts import (
+    DEFAULT,
+    Counters,
+    GivenUp,
+    LogFacts,
+    LogLine,
+    MissedBarrier,
+    RankLines,
+    Reader,
+    WrapperCall,
+)
+from frtop_tui.files.logs.patterns import NOT_COMPARABLE, OPS, WORDS
+from frtop_tui.files.logs.scan import RawLine, lines_of, searched
+from frtop_tui.job.groups import group_views
+from frtop_tui.job.model import (
+    LOGS,
+    Coverage,
+    CoverageNote,
+    ObservedFrame,
+    ObservedRank,
+    RankState,
+    Recorded,
+)
+from frtop_tui.job.naming import folded, group_label, listed, printable
+from frtop_tui.job.units import byte_size, counted
+
+KIND: Final = "logs"
+OVER: Final = "these are logs: there is no job to ask"
+PIPE: Final = Path("-")
+MOST_QUOTED: Final = 6
+MOST_REMARKS: Final = 8
+_OF_RANK: Final = re.compile(
+    r"(?<![A-Za-z])(?<!local[_-])(?<!node[_-])rank[_.-]?(\d{1,7})(?!\d)", re.IGNORECASE
+)
+_ABORT: Final = -6
+_TERMINATED: Final = -15
+_GROUP: Final = 1
+_BARRIER: Final = 1_000_000
+_WRAPPER: Final = 1_000_001
+"""Ids of groups: those that torch names, of a monitored barrier, of a `ProcessGroupWrapper`."""
+
+
+def read(
+    paths: Sequence[Path],
+    problems: list[str],
+    pattern: RankPattern | None = None,
+    progress: Progress = quietly,
+) -> LogFacts:
+    """What these files say; `problems` gets a sentence for each unreadable one."""
+    reader = Reader(_year(paths))
+    for number, path in enumerate(paths, 1):
+        reader.begin("stdin" if path == PIPE else path.name, _rank_of(path, pattern))
+        said = f"reading logs: {number:,} of {len(paths):,}"
+        try:
+            for line in _lines(path, reader, progress, said):
+                reader.take(line)
+        except Unreadable as error:
+            problems.append(f"{error.text}; {error.next_step}")
+    return reader.finish()
+
+
+def _rank_of(path: Path, pattern: RankPattern | None) -> int | None:
+    """The rank that alone wrote to a file, by its name."""
+    if pattern is not None:
+        return pattern.number(path)
+    found = _OF_RANK.search(path.name)
+    return int(found[1]) if found is not None else None
+
+
+def _lines(path: Path, reader: Reader, progress: Progress, said: str) -> Iterator[RawLine]:
+    if path == PIPE:
+        yield from searched(sys.stdin.buffer, WORDS, reader.wants_all)
+        return
+    size = byte_size(path.stat().st_size)
+
+    def passed(done: int) -> None:
+        progress(f"{said}, {byte_size(done)} of {size}")
+
+    yield from lines_of(path, WORDS, reader.wants_all, passed)
+
+
+def _year(paths: Sequence[Path]) -> int:
+    changed = [path.stat().st_mtime for path in paths if path != PIPE]
+    return time.localtime(max(changed, default=time.time())).tm_year
+
+
+def frame_of(facts: LogFacts, paths: Sequence[Path], notes: Sequence[str] = ()) -> Frame:
+    """The judged frame of a job, by its logs alone."""
+    job = _Job(facts)
+    folder = paths[0].absolute().parent if paths[0] != PIPE else PIPE
+    name = paths[0].name if len(paths) == 1 else folder.name
+    said = wire.Job("", 0, job.world, name="a log" if paths[0] == PIPE else printable(name))
+    views = {rank: job.view(rank, said) for rank in job.ranks}
+    now = facts.newest_ns
+    missing = [rank for rank in range(job.world) if rank not in views]
+    hidden = [rank for rank, view in views.items() if view.state == "unreachable"]
+    observed = ObservedFrame(
+        now_ns=now,
+        wall_ns=facts.newest_ns,
+        health="undecided",
+        since_ns=now,
+        job=said,
+        ranks=views,
+        groups=group_views(views.values()),
+        coverage=Coverage(
+            job.world,
+            len(views) - len(hidden),
+            tuple(sorted([*missing, *hidden])),
+            notes=tuple(job.coverage_notes([*missing, *hidden])),
+        ),
+        recorded=Recorded(
+            KIND, str(folder), facts.newest_ns, notes=(*notes, *job.notes(), *remarks_of(facts))
+        ),
+        read_only=OVER,
+    )
+    frame = Engine(explain=True).judge(observed).frame
+    return replace(frame, verdicts=tuple(job.quoted(verdict) for verdict in frame.verdicts))
+
+
+def remarks_of(facts: LogFacts) -> list[str]:
+    """What hosts, schedulers and libraries wrote, and exceptions of unknown ranks, as notes."""
+    unknown = [
+        f"{one.line.file}:{one.line.number}: {one.kind}: {one.text}" for one in facts.unknown
+    ]
+    lines = [*map(str, facts.remarks), *map(printable, unknown)]
+    more = len(lines) - MOST_REMARKS
+    return [*lines[:MOST_REMARKS], *([f"and {more} more lines like these"] if more > 0 else [])]
+
+
+def said_of(facts: LogFacts, frame: Frame) -> list[str]:
+    """What logs beside other files say of the ranks that a frame blames, as notes."""
+    job = _Job(facts)
+    blamed = dict.fromkeys(rank for verdict in frame.verdicts for rank in verdict.culprits)
+    lines = dict.fromkeys(line for rank in blamed for line in job.lines(rank))
+    return [*map(str, [*lines][:MOST_QUOTED]), *remarks_of(facts)]
+
+
+def silent(paths: Sequence[Path], problems: Sequence[str]) -> Unreadable:
+    """The error for logs that say nothing of ranks."""
+    named = listed([str(path) for path in paths], 4)
+    text = f"no line of {named} says how a rank waited or ended"
+    return Unreadable(
+        listed([text, *problems]),
+        'name the output of all ranks: it has torch\'s messages, such as "Watchdog caught"',
+    )
+
+
+class _Job:
+    """Facts of ranks, put together over the job: groups, and how far whom is known to be."""
+
+    def __init__(self, facts: LogFacts) -> None:
+        self._facts = facts
+        self._stuck = {
+            rank: {one.group: one for one in _oldest(said)}
+            for rank, said in facts.ranks.items()
+            if said.given_up
+        }
+        self._barrier = _barrier_of(facts)
+        self._calls = _calls_of(facts)
+        ends = [said.exit for said in facts.ranks.values() if said.exit is not None]
+        self._some_failed = any(one.code != _TERMINATED for one in ends)
+        extra = {*self._calls, *(self._barrier.missing if self._barrier else ())}
+        self.ranks = sorted({*facts.ranks, *extra})
+        self.world = max(facts.world, max(self.ranks, default=-1) + 1)
+        named = (group for mine in self._stuck.values() for group in mine if group is not None)
+        self._groups = {
+            name: self._group(name, _GROUP + number)
+            for number, name in enumerate(dict.fromkeys(named))
+        }
+        everyone = fold(range(self.world))
+        self._own = {
+            _BARRIER: wire.Group(_BARRIER, "0/barrier", DEFAULT, "gloo", everyone),
+            _WRAPPER: wire.Group(_WRAPPER, "0/wrapper", DEFAULT, "", everyone),
+        }
+
+    def _group(self, name: str, number: int) -> wire.Group:
+        """A group in which some rank's op did not finish; which ranks are in it is not written."""
+        ranks = self._facts.ranks
+        members = [r for r, said in ranks.items() if name in said.group_ranks or self._at(r, name)]
+        numbers = [
+            ranks[rank].group_ranks[name] for rank in members if name in ranks[rank].group_ranks
+        ]
+        stuck = [mine[name] for mine in self._stuck.values() if name in mine]
+        comparable = len(numbers) == len(set(numbers)) and not any(
+            one.op in NOT_COMPARABLE or one.number is None for one in stuck
+        )
+        folded_members = fold(range(self.world)) if name == "0" else fold(sorted(members))
+        label = self._facts.names.get(name, DEFAULT if name == "0" else "")
+        return wire.Group(number, name, label, "nccl", folded_members, exact=comparable)
+
+    def _at(self, rank: int, group: str) -> int | None:
+        """The op of a group that the rank is known to have issued last, or that it is stuck in."""
+        one = self._stuck.get(rank, {}).get(group)
+        if one is not None and one.number is not None:
+            return one.number
+        counters = self._last(rank, group)
+        return counters.enqueued if counters is not None else None
+
+    def _last(self, rank: int, group: str) -> Counters | None:
+        mine = [c for c in self._facts.ranks[rank].counters.values() if c.group == group]
+        return max(mine, key=lambda c: c.enqueued, default=None)
+
+    def view(self, rank: int, job: wire.Job) -> ObservedRank:
+        said = self._facts.ranks.get(rank, RankLines())
+        groups = dict[int, wire.Group]()
+        fronts = dict[int, wire.GroupProgress]()
+        pending = list[wire.Op]()
+        for name, group in self._groups.items() if rank in self._facts.ranks else ():
+            at = self._at(rank, name)
+            one = self._stuck.get(rank, {}).get(name)
+            op = _op(one, group) if one is not None else None
+            if at is not None and at >= 0:
+                groups[group.id] = group
+                fronts[group.id] = wire.GroupProgress(group.id, at, 0, 0, op)
+                pending += [op] if op is not None else []
+        if (call := self._calls.get(rank)) is not None:
+            groups[_WRAPPER] = self._own[_WRAPPER]
+            pending.append(op := _called(call))
+            fronts[_WRAPPER] = wire.GroupProgress(_WRAPPER, call.number, 0, 0, op)
+        barrier = self._barrier
+        if barrier is not None and (rank == barrier.by or rank in barrier.missing):
+            groups[_BARRIER] = self._own[_BARRIER]
+            came = rank == barrier.by
+            last = _barrier_op() if came else None
+            fronts[_BARRIER] = wire.GroupProgress(_BARRIER, 0 if came else -1, 0, 0, last)
+        thrown, ended = self._exception(said), self._exit(said)
+        state: RankState = "moving" if groups else "unreachable"
+        newest = self._facts.newest_ns
+        return ObservedRank(
+            rank=rank,
+            host=printable(said.exit.host) if said.exit is not None else "",
+            key=rank + 1,
+            identity=wire.Identity(0, 0, rank, -1, job),
+            evidence=replace(LOGS, has_numbers=bool(groups), has_exceptions=thrown is not None),
+            state="dead" if thrown or ended else state,
+            state_since_ns=newest,
+            reported_ns=newest,
+            clock_ns=0,
+            groups=groups,
+            group_progress=fronts,
+            pending=tuple(pending),
+            exception=thrown,
+            exit_info=ended,
+        )
+
+    # -- ends
+
+    def _exception(self, said: RankLines) -> wire.UncaughtException | None:
+        """What ended the rank, as it said itself: the first of what it threw, and its timeout."""
+        thrown = said.thrown
+        failed = said.exit is not None and said.exit.code > 0
+        if thrown is not None and not (thrown.uncaught or failed):
+            thrown = None
+        given_up = min(said.given_up.values(), key=lambda one: one.line.number, default=None)
+        if given_up is not None and (thrown is None or not _is_before(thrown.line, given_up.line)):
+            group = self._label(given_up.group)
+            number = f" #{given_up.number}" if given_up.number is not None else ""
+            text = f"{_kind(given_up.op)}{number}{group} timed out after {given_up.ran_ms} ms"
+            return self._uncaught("DistBackendError", text, given_up.wall_ns)
+        if thrown is None:
+            return None
+        frames = tuple(wire.TraceFrame(of, file, line) for file, line, of in thrown.frames)
+        return self._uncaught(thrown.kind, thrown.text, thrown.wall_ns, frames)
+
+    def _label(self, group: str | None) -> str:
+        if group is None:
+            return ""
+        return f" of {group_label(group, self._facts.names.get(group, ''))}"
+
+    def _uncaught(
+        self, kind: str, text: str, wall_ns: int, frames: tuple[wire.TraceFrame, ...] = ()
+    ) -> wire.UncaughtException:
+        at = wall_ns or self._facts.first_ns
+        return wire.UncaughtException(printable(kind), text, "", True, at, frames)
+
+    def _exit(self, said: RankLines) -> wire.ExitInfo | None:
+        """How the process ended, unless that follows from what others did.
+
+        Timeouts abort all processes, and torchrun ends those that are left.
+        """
+        ended = said.exit
+        if ended is None or (ended.code == _ABORT and self._stuck):
+            return None
+        if ended.code == _TERMINATED and self._some_failed:
+            return None
+        if ended.code < 0:
+            return wire.ExitInfo(ended.wall_ns, signal=-ended.code)
+        return wire.ExitInfo(ended.wall_ns, exit_code=ended.code)
+
+    # -- words
+
+    def coverage_notes(self, missing: Sequence[int]) -> Iterator[CoverageNote]:
+        if missing:
+            text = (
+                f"no line says how far {folded(missing)} came: read the output of those, too;"
+                " a rank that wrote nothing may be the one to blame"
+            )
+            yield CoverageNote(text, "never reported")
+        if not self._facts.world:
+            yield CoverageNote(
+                "no line says how many ranks there are: those above the last one are not missed"
+            )
+
+    def notes(self) -> Iterator[str]:
+        """What limits the judgement of these logs."""
+        facts = self._facts
+        if facts.restarts:
+            yield f"the workers were restarted ({facts.restarts[-1]}); only what follows is judged"
+        if facts.repeats:
+            yield "Ray left out lines that several ranks wrote: that a rank wrote none says nothing"
+        if facts.relative:
+            yield "this torch writes ranks of groups, which may not be those of the job"
+        if facts.lost_by_group_rank:
+            count = counted(facts.lost_by_group_rank, "process")
+            yield f"timeouts of {count} left out: their lines do not say which rank wrote them"
+        ends = [said.exit for said in facts.ranks.values() if said.exit is not None]
+        if self._stuck and any(one.code == _ABORT for one in ends):
+            yield "exits by signal 6 (SIGABRT) follow from timeouts: torch's watchdog aborts"
+        yield from self._notes_on_groups()
+
+    def _notes_on_groups(self) -> Iterator[str]:
+        facts = self._facts
+        if facts.barriers and self._barrier is None:
+            yield f"ranks of a group that is not known missed its barrier: {facts.barriers[0].line}"
+        if self._barrier is not None and not self._barrier.every:
+            yield "a monitored barrier names only the first missing rank: others may be, too"
+        if facts.disagreements and not self._calls:
+            line = facts.disagreements[0].line
+            yield f"ranks of a group that is not known called different ops: {line}"
+        for group in self._groups.values():
+            if not group.exact:
+                label = group_label(group.name, group.description)
+                yield f"ops of {label} are not compared: their numbers may be of several groups"
+
+    def lines(self, rank: int) -> list[LogLine]:
+        """The lines on a rank, the most telling first."""
+        said = self._facts.ranks.get(rank)
+        found = []
+        if self._barrier is not None and rank in self._barrier.missing:
+            found.append(self._barrier.line)
+        found += [
+            one.line for one in self._facts.disagreements if rank in (one.one.rank, one.other.rank)
+        ]
+        if said is None:
+            return found
+        if said.thrown is not None:
+            found.append(said.thrown.line)
+        found += [one.line for one in _oldest(said)]
+        last = [c for name in self._groups if (c := self._last(rank, name)) is not None]
+        found = (
+            [*(c.line for c in last), *found]
+            if not said.given_up
+            else [*found, *(c.line for c in last)]
+        )
+        return [*found, *([said.exit.line] if said.exit is not None else [])]
+
+    def quoted(self, verdict: Verdict) -> Verdict:
+        """The verdict with the lines that decided it: all of the culprits', one of each other."""
+        of_culprits = [line for rank in verdict.culprits[:3] for line in self.lines(rank)]
+        others = sorted({*verdict.victims, *(rank for party in verdict.parties for rank in party)})
+        rest = others or ([] if verdict.culprits else self.ranks)
+        of_rest = [lines[0] for rank in rest[:MOST_QUOTED] if (lines := self.lines(rank))]
+        most = MOST_QUOTED - 2 if of_rest else MOST_QUOTED
+        chosen = dict.fromkeys([*of_culprits[:most], *of_rest])
+        return replace(verdict, evidence=(*map(str, [*chosen][:MOST_QUOTED]), *verdict.evidence))
+
+
+def _oldest(said: RankLines) -> list[GivenUp]:
+    """The first op of each group that did not finish."""
+    found = dict[str | None, GivenUp]()
+    for one in said.given_up.values():
+        known = found.get(one.group)
+        if known is None or (one.number or 0) < (known.number or 0):
+            found[one.group] = one
+    return [*found.values()]
+
+
+def _is_before(one: LogLine, other: LogLine) -> bool:
+    return one.file == other.file and one.number < other.number
+
+
+def _barrier_of(facts: LogFacts) -> MissedBarrier | None:
+    """The barrier that ranks missed, if its ranks are certainly the job's."""
+    for one in sorted(facts.barriers, key=lambda one: -len(one.missing)):
+        rest = {*range(facts.world)} - {one.by}
+        alone = one.every and one.by is not None and {*one.missing} == rest
+        known = facts.global_ranks or (alone and facts.global_ranks is None)
+        if known and one.by == 0 and max(one.missing) < MAX_RANKS:
+            return one
+    return None
+
+
+def _calls_of(facts: LogFacts) -> dict[int, WrapperCall]:
+    """What ranks called, by `ProcessGroupWrapper`, if its ranks are certainly the job's."""
+    found = dict[int, WrapperCall]()
+    if facts.global_ranks:
+        for one in facts.disagreements:
+            if one.one.number == one.other.number and max(one.one.rank, one.other.rank) < MAX_RANKS:
+                found.setdefault(one.one.rank, one.one)
+                found.setdefault(one.other.rank, one.other)
+    same = {call.number for call in found.values()}
+    return found if len(same) == 1 else {}
+
+
+def _kind(op: str) -> str:
+    return OPS.get(op, op.lower().strip("_"))
+
+
+def _op(one: GivenUp, group: wire.Group) -> wire.Op:
+    inputs = outputs = None
+    if one.numel is not None:
+        inputs, outputs = ((wire.TensorSpec("", (size,), device="cuda"),) for size in one.numel)
+    p2p = one.op in NOT_COMPARABLE
+    return wire.Op(
+        sequence=(one.number or 0) + 1,
+        group=group.id,
+        number=0 if p2p else one.number or 0,
+        signature=wire.Signature(_kind(one.op), inputs=inputs, outputs=outputs),
+        site=None,
+        issued_ns=max(0, one.wall_ns - one.ran_ms * 1_000_000),
+        p2p=p2p,
+    )
+
+
+def _called(call: WrapperCall) -> wire.Op:
+    shape = tuple(int(one) for one in call.shape.replace(",", " ").split() if one.isdecimal())
+    specs = (wire.TensorSpec(call.dtype.lower(), shape),) if call.dtype else None
+    signature = wire.Signature(_kind(call.op), inputs=specs)
+    return wire.Op(call.number + 1, _WRAPPER, call.number, signature, None, 0)
+
+
+def _barrier_op() -> wire.Op:
+    return wire.Op(1, _BARRIER, 0, wire.Signature("monitored_barrier"), None, 0)

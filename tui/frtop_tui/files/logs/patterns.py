@@ -1,0 +1,126 @@
+"""What is looked for in the lines of a log: one row per message.
+
+The formats are those of the programs' own sources. `since` is the first version that has a message
+or its present form; a row goes on to match later versions until one changes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal[
+    "timeout", "status", "fault", "mismatch", "barrier", "reached", "world", "restart",
+    "traceback", "remark", "repeats",
+    "failure time", "failure host", "failure rank", "failure exit",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """`word` is a part of the line that is searched first; the named groups of `form` are facts."""
+
+    kind: Kind
+    word: str
+    form: re.Pattern[str]
+    since: str
+
+    def match(self, text: str) -> re.Match[str] | None:
+        return self.form.search(text) if self.word in text else None
+
+
+def _row(kind: Kind, word: str, form: str, since: str) -> Pattern:
+    return Pattern(kind, word, re.compile(form), since)
+
+
+GROUP: Final = re.compile(
+    r"\[PG (?:ID \d+ PG GUID (?P<guid>[^\s(\]]{1,200})|(?P<name>[^\s\]]{1,200}))"
+    r"(?: ?\((?P<description>[^()]{0,200})\))? Rank (?P<rank>\d{1,7})\]"
+)
+"""What torch 2.3 and later put before lines of a group; the rank is that within the group."""
+WORK_RANK: Final = re.compile(r"\[Rank (?P<rank>\d{1,7})\]")
+"""The same before torch 2.3; later, in lines on one op, of whichever group the process logged."""
+_OP: Final = (
+    r"WorkNCCL\((?:SeqNum=(?P<number>\d{1,20}), )?OpType=(?P<op>\w{1,64})"
+    r"(?:, TensorShape=\[[^\]]{0,200}\])?"
+    r"(?:, NumelIn=(?P<numel_in>\d{1,20}), NumelOut=(?P<numel_out>\d{1,20}))?"
+    r", Timeout\(ms\)=(?P<timeout>\d{1,12})\)"
+)
+PATTERNS: Final = (
+    _row("timeout", "Timeout(ms)=",
+         _OP + r" (?:ran for (?P<ran>\d{1,12}) milliseconds before timing out"
+         r"|timed out in blocking wait)", "torch 1.8"),
+    _row("status", "ast enqueued ",
+         r"(?:(?:Timeout at NCCL work|detected by watchdog at work(?: sequence id)?): "
+         r"(?P<at>-?\d{1,20}),?(?: PG status:)? l|L)"
+         r"ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d{1,20})"
+         r"(?:, last started (?:NCCL )?work: -?\d{1,20}(?: \([^)]{0,64}\))?)?"
+         r", last completed (?:NCCL )?work: (?P<completed>-?\d{1,20})", "torch 2.3"),
+    _row("fault", "watchdog thread terminated with exception",
+         r"watchdog thread terminated with exception: "
+         r"(?:\[Rank \d{1,7}\] )?(?P<text>(?:CUDA|NCCL) error: .{1,400})", "torch 2.0"),
+    _row("mismatch", "Detected mismatch between collectives on ranks",
+         r"Rank (?P<one>\d{1,7}) is running collective: CollectiveFingerPrint\("
+         r"(?:SequenceNumber=(?P<one_number>\d{1,20}),? ?)?OpType=(?P<one_op>\w{1,64})"
+         r"(?:, TensorShape=\[(?P<one_shape>[^\]]{0,400})\], TensorDtypes=(?P<one_dtype>\w{1,64}))?"
+         r".{0,2000}?but Rank (?P<other>\d{1,7}) is running collective: CollectiveFingerPrint\("
+         r"(?:SequenceNumber=(?P<other_number>\d{1,20}),? ?)?OpType=(?P<other_op>\w{1,64})"
+         r"(?:, TensorShape=\[(?P<other_shape>[^\]]{0,400})\]"
+         r", TensorDtypes=(?P<other_dtype>\w{1,64}))?", "torch 1.9"),
+    _row("barrier", "failed to pass monitoredBarrier",
+         r"\[Rank (?P<by>\d{1,7})\]: (?P<all>Ranks|Rank) (?P<ranks>\d{1,7}(?:, ?\d{1,7})*)"
+         r" failed to pass monitoredBarrier in (?P<ms>\d{1,12}) ms", "torch 1.8"),
+    _row("reached", "successfully reached monitoredBarrier",
+         r"Rank (?P<rank>\d{1,7}) successfully reached monitoredBarrier", "torch 1.8"),
+    _row("world", "num_workers_joined=",
+         r"world_size=(?P<size>\d{1,7}), num_workers_joined=\d{1,7}", "torch 2.0"),
+    _row("restart", "will restart worker group",
+         r"\[\w{1,64}\] (?:Worker group \w{1,20}\.|Detected ).{0,200}will restart worker group",
+         "torch 1.9"),
+    _row("repeats", "Ray deduplicates logs", r"Ray deduplicates logs", "Ray 2.4"),
+    # torchrun's table of failures: a line for each fact.
+    _row("failure time", "time      : ",
+         r"^\s*time {6}: (\d{4})-(\d\d)-(\d\d)_(\d\d):(\d\d):(\d\d)", "torch 1.9"),
+    _row("failure host", "host      : ", r"^\s*host {6}: (?P<host>\S{1,255})", "torch 1.9"),
+    _row("failure rank", "rank      : ",
+         r"^\s*rank {6}: (?P<rank>\d{1,7}) \(local_rank: (?P<local>-?\d{1,7})\)", "torch 1.9"),
+    _row("failure exit", "exitcode  : ", r"^\s*exitcode {2}: (?P<code>-?\d{1,5}) \(pid: \d+\)",
+         "torch 1.9"),
+    _row("traceback", "Traceback (most recent call last)",
+         r"^Traceback \(most recent call last\):", "Python"),
+    _row("remark", "Xid", r"NVRM: Xid \((?P<device>[^)]*)\): (?P<xid>\d+)", "NVIDIA's driver"),
+    _row("remark", "oom", r"oom[-_]kill|oom_reaper: reaped", "Linux, Slurm"),
+    _row("remark", "ut of memory: Killed process",
+         r"[Oo]ut of memory: Killed process \d+", "Linux"),
+    _row("remark", "slurmstepd: error: ***",
+         r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)", "Slurm"),
+    _row("remark", "srun: error: ",
+         r"srun: error: (?:Node failure|\S+: tasks? [\d,-]+: (?!Terminated|Aborted))", "Slurm"),
+    _row("remark", "NCCL WARN", r"NCCL WARN .+", "NCCL 2"),
+    _row("remark", "watchdog got stuck for", r"watchdog got stuck for \d+ seconds", "torch 2.3"),
+    _row("remark", "Could not acquire GIL",
+         r"Could not acquire GIL within \d+ ms", "torch 2.3"),
+    _row("remark", "waiting for clients", r"Timed out after \d+ seconds waiting for clients",
+         "torch 1.8"),
+    _row("remark", "uninterruptible kernel sleep", r"may be in uninterruptible kernel sleep",
+         "torch 2.13"),
+    _row("remark", "DataLoader worker (pid",
+         r"DataLoader worker \(pid\S* \d+\) (?:is killed by signal|exited unexpectedly)",
+         "torch 1.0"),
+)  # fmt: skip
+WORDS: Final = tuple(dict.fromkeys(one.word.encode() for one in PATTERNS))
+"""What `scan` searches for."""
+OPS: Final = {
+    "ALLREDUCE": "all_reduce",
+    "ALLREDUCE_COALESCED": "all_reduce_coalesced",
+    "ALLGATHER": "all_gather",
+    "_ALLGATHER_BASE": "all_gather_into_tensor",
+    "ALLGATHER_COALESCED": "all_gather_coalesced",
+    "ALLTOALL": "all_to_all",
+    "ALLTOALL_BASE": "all_to_all_single",
+    "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor",
+}
+"""Names as users write them, where c10d's `OpType` in lower case is another one."""
+NOT_COMPARABLE: Final = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"})
+"""Counted apart from collectives, or several calls as one."""

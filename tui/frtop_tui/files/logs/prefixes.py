@@ -1,0 +1,100 @@
+"""Who wrote a line: what launchers, schedulers and torch put before it.
+
+A process is known by what stands before all its lines. Its rank is known if torch, or a launcher
+with one process per rank, says it there.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+_MOST: Final = 8
+"""Prefixes before one line: `[pod/a/b] 2025-11-29T12:00:00Z stderr F 3: [default3]:[rank3]:`."""
+_STAMP: Final = re.compile(
+    r"\[?(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
+    r"(Z|[+-]\d\d:?\d\d)?\]?(?:\s*[-|]\s*|\s+)?"
+)
+_GLOG: Final = re.compile(
+    r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})(?: +\d+)? [\w./-]+:\d+\] ?"
+)
+_RANK: Final = re.compile(r"\[rank(\d{1,7})\]:( ?)")
+_OTHER_RANKS: Final = (
+    re.compile(r"\[(?:[\w.@-]{1,64}@)?\d+,(\d{1,7})\]<std(?:err|out)>: ?"),  # Open MPI
+    re.compile(r"\[rank: (\d{1,7})\] ?"),  # Lightning
+)
+_PROCESS: Final = (
+    ("pod", re.compile(r"\[pod/([\w./-]{1,256})\] ")),
+    ("service", re.compile(r"([\w.-]{1,64}) {1,8}\| ")),
+    ("task", re.compile(r"\s{0,6}(\d{1,7}): ")),
+    ("local rank", re.compile(r"\[[A-Za-z_]\w{0,63}?(\d{1,4})\]:")),
+    ("process", re.compile(r"\((?:[\w.<>= -]{1,64} )?(pid=\d+(?:, ip=[\w.:]+)?)\) ")),
+)
+"""What tells processes apart, though not which rank each is."""
+_OTHERS: Final = re.compile(r"std(?:out|err) [FP] |\[[EWIF] [\w./-]+:\d+\] ?")
+"""In files of Kubernetes after the time; of torch up to 2.3 before its message."""
+
+
+class Head(NamedTuple):
+    """What stands before a line; `wall_ns` is 0 if it has no time.
+
+    `hooked`: torch's hook for uncaught exceptions wrote it. `local_rank` is torchrun's, -1: none.
+    """
+
+    process: str
+    rank: int | None
+    wall_ns: int
+    text: str
+    hooked: bool = False
+    local_rank: int = -1
+
+
+def head_of(line: str, year: int) -> Head:
+    """Takes a line apart. `year` is that of the log: glog's times have none."""
+    head, at = Head("", None, 0, line), 0
+    for _ in range(_MOST):
+        found, head = _prefix(line, at, head, year)
+        if found is not None and found.end() > at:
+            at = found.end()
+        elif head.rank is None and (inside := _RANK.search(line, at)) is not None:
+            at = inside.start()  # after a progress bar that has no line end
+        else:
+            break
+    return head._replace(text=line[at:])
+
+
+def _prefix(line: str, at: int, head: Head, year: int) -> tuple[re.Match[str] | None, Head]:
+    """The prefix that begins at `at`, if any, and `head` with what it says."""
+    if found := _RANK.match(line, at):
+        return found, head._replace(rank=int(found[1]), hooked=bool(found[2]))
+    if found := next(filter(None, (one.match(line, at) for one in _OTHER_RANKS)), None):
+        return found, head._replace(rank=int(found[1]) if head.rank is None else head.rank)
+    if found := _GLOG.match(line, at):
+        wall_ns = wall_ns_of((str(year), *found.groups()))
+        return found, head._replace(wall_ns=wall_ns or head.wall_ns, hooked=False)
+    if found := _STAMP.match(line, at):
+        return found, head._replace(wall_ns=wall_ns_of(found.groups()[:7]) or head.wall_ns)
+    for kind, pattern in _PROCESS:
+        if found := pattern.match(line, at):
+            local_rank = int(found[1]) if kind == "local rank" else head.local_rank
+            process = f"{head.process}{kind} {found[1]} "
+            return found, head._replace(process=process, local_rank=local_rank)
+    return _OTHERS.match(line, at), head
+
+
+def wall_ns_of(parts: Sequence[str | None]) -> int:
+    """A time from year, month, day, hour, minute, second and perhaps a fraction; 0: no such time.
+
+    As a time of this machine's zone: it is shown as it was written.
+    """
+    numbers = [int(part or 0) for part in parts[:6]]
+    fraction = (parts[6] if len(parts) > 6 else None) or "0"
+    try:
+        datetime(*numbers, tzinfo=UTC)  # type: ignore[arg-type,misc]
+        seconds = time.mktime((*numbers, 0, 0, -1))  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        return 0
+    return int(seconds) * 1_000_000_000 + int(fraction.ljust(9, "0")[:9])
