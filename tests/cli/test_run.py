@@ -122,10 +122,15 @@ def test_an_inherited_record_folder_is_used(record: Path) -> None:
 
 
 def test_what_costs_a_rank_something_is_recorded_only_where_that_was_asked_for() -> None:
-    show = ["--", "sh", "-c", f'echo "${SETTING}.${PHASES}.$FRTOP_MODULES.${LONGER_RING}."']
+    show = [
+        "--",
+        "sh",
+        "-c",
+        f'echo "${SETTING}.${PHASES}.$FRTOP_MODULES.${LONGER_RING}.$FRTOP_REPORT"',
+    ]
     assert frtop(*show).stdout == "....\n"
-    every = ("--device-tensors", "--phases", "--modules", "--longer-ring")
-    assert frtop(*every, *show).stdout == "1.1.1.1.\n"
+    every = ("--device-tensors", "--phases", "--modules", "--longer-ring", "--report")
+    assert frtop(*every, *show).stdout == "1.1.1.1.1\n"
 
 
 def test_an_unwritable_record_folder_is_an_error_with_a_next_step(record: Path) -> None:

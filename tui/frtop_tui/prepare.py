@@ -16,6 +16,8 @@ PHASES = "FRTOP_PHASES"
 """The variable of `recorder.phases`."""
 MODULES = "FRTOP_MODULES"
 """The variable of `recorder.issuers`."""
+REPORT = "FRTOP_REPORT"
+"""The variable of `features.report`."""
 LONGER_RING = "FRTOP_LONGER_RING"
 """The variable of `recorder.own_ring`."""
 ZERO_CODE_START = Path(frtop_probe.__file__).parent / "recorder" / "zero"
@@ -30,6 +32,7 @@ def prepare(
     phases: bool = False,
     modules: bool = False,
     longer_ring: bool = False,
+    report: bool = False,
 ) -> dict[str, str]:
     """Returns `environ` with the recorder's `sitecustomize` first in PYTHONPATH.
 
@@ -37,7 +40,7 @@ def prepare(
     pyzmq and py-spy. `record` is the folder for black boxes; None keeps that of `environ`.
     `device_tensors`: tensors on GPUs can be read. `phases`: forwards and backwards are recorded.
     `modules`: the module that issued each op is recorded. `longer_ring`: eight times as many ops
-    are kept. `environ` may request these, too.
+    are kept. `report`: what training libraries log is recorded. `environ` may request these, too.
     """
     prepared = dict(environ)
     path = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
@@ -52,6 +55,8 @@ def prepare(
         prepared[PHASES] = "1"
     if modules:
         prepared[MODULES] = "1"
+    if report:
+        prepared[REPORT] = "1"
     if longer_ring:
         prepared[LONGER_RING] = "1"
     return prepared

@@ -53,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
         phases=options.phases,
         modules=options.modules,
         longer_ring=options.longer_ring,
+        report=options.report,
     )
     for beside in contributions("verbs", "BESIDE_RUN"):
         if problem := beside.start(options):

@@ -13,6 +13,7 @@ from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, rank_notes
 from frtop_tui.job.model import RankState
 from frtop_tui.job.naming import job_address, job_title, printable
+from frtop_tui.job.reported import reported_rows
 from frtop_tui.job.stack_frames import basename, user_frame
 from frtop_tui.job.units import counted, duration, signed_timing, timing
 from frtop_tui.job.unprepared import is_least_since
@@ -39,6 +40,8 @@ from frtop_tui.text.notes import host_facts, recorded_lines, unreachable_hosts
 from frtop_tui.text.plain import title_line
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.text.rank_words import number_in
+from frtop_tui.text.reported_words import HEAD as REPORTED_HEAD
+from frtop_tui.text.reported_words import finding_lines, reported_cells
 from frtop_tui.text.statistics_table import HEAD, call_cells, step_table, step_words
 from frtop_tui.text.statistics_words import clock_words, coverage_words, window_words
 from frtop_tui.text.verdict import verdict_text
@@ -82,6 +85,7 @@ def incident_of(frame: Frame, version: str) -> Document:
             section("Groups", table(GROUP_COLUMNS, _groups(frame))),
             section("Where the time goes", *_time(frame)),
             section("Collectives by module", *_modules(frame)),
+            section("Values that the job reported", *_reported(frame)),
             section("What was not seen", items(_coverage(frame))),
             section("Settings that differ", table(("name", "values"), different.items())),
             section("Settings", table(("name", "value"), common.items())),
@@ -176,6 +180,13 @@ def _modules(frame: Frame) -> Iterable[Block]:
         yield table(*module_table(top, MOST_MODULES))
         more = sum(1 for _ in top.walk()) - MOST_MODULES
         yield items([f"{counted(more, 'more module')} below these"] if more > 0 else ())
+
+
+def _reported(frame: Frame) -> Iterable[Block]:
+    """The values and what is unusual about them; nothing if nothing was reported."""
+    if rows := reported_rows(frame.ranks):
+        yield table(REPORTED_HEAD, reported_cells(rows))
+        yield items(finding_lines(rows))
 
 
 def _stacks(merged: MergedStacks, now_ns: int) -> StackBranches:

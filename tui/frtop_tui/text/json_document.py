@@ -19,6 +19,7 @@ from frtop_tui.job.model import HostView, JobActivity, Rank, Recorded
 from frtop_tui.job.naming import GroupKey, job_address, job_call
 from frtop_tui.job.units import utc_time
 from frtop_tui.job.unprepared import all_prepared
+from frtop_tui.text.reported_words import reported_document
 
 _UNREACHABLE_RANK: Final[dict[str, Any]] = {
     "state": "unreachable",
@@ -51,6 +52,7 @@ def document(frame: Frame) -> dict[str, Any]:
         "environment": _settings(frame.ranks.values()),
         "hosts": [host_fields(host) for host in frame.hosts],
         "ranks": _ranks(frame),
+        "reported": reported_document(frame.ranks),
     }
     if frame.trace is not None:
         known["trace"] = msgspec.to_builtins(frame.trace)

@@ -17,6 +17,7 @@ from frtop_tui.statistics.last_to_arrive import last_to_arrive
 from frtop_tui.statistics.orders import SLOWEST, ordered, share_of_step
 from frtop_tui.statistics.step_table import StepRow, has_bubbles, stage_rows, step_rows
 from frtop_tui.text.document import aligned
+from frtop_tui.text.reported_words import reported_lines
 from frtop_tui.text.statistics_words import (
     clock_words,
     coverage_words,
@@ -54,6 +55,8 @@ def statistics_lines(frame: Frame, order: str = SLOWEST) -> list[str]:
         lines += ["", f"where a step goes (medians of {steps[0].steps:,} steps)"]
         lines += aligned(step_table(found, steps))
         lines += [_pace(steps[0]), *step_words(found)]
+    if reported := reported_lines(frame.ranks):
+        lines += ["", *reported]
     return [printable(line) for line in lines]
 
 

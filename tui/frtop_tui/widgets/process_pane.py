@@ -19,6 +19,7 @@ from frtop_tui.job.naming import printable
 from frtop_tui.job.transports import of_rank
 from frtop_tui.job.units import byte_size, cores, duration, percent
 from frtop_tui.text.activity import cpu_share
+from frtop_tui.text.reported_words import rank_reported
 from frtop_tui.widgets.gauge_cells import disk_cell, memory_cell, net_cell
 from frtop_tui.widgets.gauge_lines import gpu_parts
 from frtop_tui.widgets.lines import LineView
@@ -164,7 +165,8 @@ def process_lines(
     ]
     if rank.transports:
         rows.append(plain(f"  {of_rank(rank)}", "dim"))
-    beside = [*gpu_lines(rank, now_ns)]
+    reported = rank_reported(rank)
+    beside = [*([plain(reported)] if reported else ()), *gpu_lines(rank, now_ns)]
     if host is not None:
         beside += host_summary(host, rank.key)
     for line in beside:

@@ -64,12 +64,12 @@ class ReportRecorder:
     def logged(self, step: int | None, values: Mapping[str, Any]) -> None:
         """Writes what a library logs, once: several loggers get the same values.
 
-        Leaves out what is no number, such as texts and pictures.
+        Leaves out what is no number, such as texts and pictures, without a note.
         """
         of = self._steps.last if step is None else step
         fresh: dict[str, float] = {}
         for name, value in values.items():
-            if not isinstance(name, str) or not is_readable(value):
+            if not isinstance(name, str) or not (_is_tensor(value) or is_readable(value)):
                 continue
             read = value if type(value) is float else self._read(name, value)
             if read is None:

@@ -180,6 +180,10 @@ def _run(verbs: Verbs[Parser]) -> None:
                      help="record which module and phase issued each op: 1 to 2 µs a call of a "
                      "module, some 3 µs an op"
                      )  # fmt: skip
+    run.add_argument("--report", action="store_true",
+                     help="record the numbers that Lightning's loggers, transformers' callbacks and"
+                     " accelerate's log get; frtop_probe.report needs no option"
+                     )  # fmt: skip
     run.add_argument("--longer-ring", action="store_true",
                      help="keep the last 65,536 ops of a rank instead of 8,192: 5.8 MB more a rank"
                      )  # fmt: skip

@@ -20,6 +20,7 @@ from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.model import GroupView, Health, HostState, RankState
 from frtop_tui.job.naming import job_call
+from frtop_tui.job.reported import latest_value
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.statistics.group_skew import group_skews
 from frtop_tui.statistics.orders import ordered
@@ -32,6 +33,7 @@ FEW_HOSTS: Final = 64
 """Up to this many hosts have their own series; facts are counted over all hosts."""
 MOST_LINKS: Final = 8
 MOST_GPUS: Final = 16
+MOST_NAMES: Final = 32
 MOST_ROWS: Final = 32
 """Kinds, groups and sizes with a series: those that took most time. Lines have none: paths are
 not in the metrics, and a program may have any number."""
@@ -226,6 +228,9 @@ class JobCollector:
                       {labels: counts.rank_waited_s[view.rank] for labels, view in rows},
                       counts.counted_from_s)  # fmt: skip
 
+        yield _gauges("reported", "The newest value that the job reported.", ("name", "rank"),
+                      reported_values(view for _, view in rows))  # fmt: skip
+
     def _of_hosts(self, frame: Frame) -> Iterator[Any]:
         """Gauges of reporting hosts: an unreachable host has no current figures."""
         hosts = [one for one in frame.hosts if one.gauges is not None and one.state == "reporting"]
@@ -238,6 +243,18 @@ class JobCollector:
             yield from _of_gauges(
                 [(label(host.name), host.gauges) for host in hosts if host.gauges is not None]
             )
+
+
+def reported_values(ranks: Iterable[JudgedRank]) -> Rows:
+    """Name, rank and newest value, of the first `MOST_NAMES` names of all ranks together."""
+    names: set[str] = set()
+    for view in ranks:
+        for one in view.reported:
+            if one.name not in names and len(names) >= MOST_NAMES:
+                continue
+            names.add(one.name)
+            if (latest := latest_value(one)) is not None:
+                yield (label(one.name), str(view.rank)), latest.value
 
 
 def _of_gauges(hosts: list[tuple[str, HostGauges]]) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from frtop_tui.statistics.comparison import Measured, StatisticsChange, compare
 from frtop_tui.statistics.run_gauges import GaugeChange, gauge_changes, longest
 from frtop_tui.text.document import aligned
 from frtop_tui.text.health_words import health_words
+from frtop_tui.text.reported_words import TITLE, changes_document, reported_changes
 from frtop_tui.text.statistics_table import line_field
 from frtop_tui.text.statistics_words import place_words
 
@@ -50,6 +51,8 @@ def comparison_lines(before: Frame, after: Frame) -> list[str]:
     gauges = [one for one in _gauge_changes(before, after) if one.is_telling]
     if gauges:
         lines += ["", "gauges", *map(_gauge_line, gauges)]
+    if reported := reported_changes(before, after):
+        lines += ["", TITLE, *(f"  {one}" for one in reported)]
     settings = settings_changes(before, after)
     if settings:
         lines += ["", "settings", *(f"  {one}" for one in settings)]
@@ -127,6 +130,7 @@ def comparison_document(before: Frame, after: Frame) -> dict[str, Any]:
             one.of.name: {"before": one.before, "after": one.after, "noise": one.noise}
             for one in _gauge_changes(before, after)
         },
+        "reported": changes_document(before, after),
         "settings": settings_changes(before, after),
     }
 

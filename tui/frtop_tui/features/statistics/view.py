@@ -14,12 +14,14 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.statistics.pane import StatisticsView
 from frtop_tui.features.statistics.rows import StatisticsRow
 from frtop_tui.features.statistics.table import CallStatisticsTable, RankStatisticsTable, RowRest
+from frtop_tui.job.reported import reported_rows
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, counted, live_duration
 from frtop_tui.screens.filtered import FilteredScreen
 from frtop_tui.screens.messages import OpenRank, OpenTimeline, open_ranks
 from frtop_tui.screens.windowed import WINDOWS, WindowedScreen
 from frtop_tui.statistics.step_table import StepRow, has_bubbles, stage_rows, step_rows
+from frtop_tui.text.reported_words import brief_reported
 from frtop_tui.text.statistics_table import bubble_share, step_cell
 from frtop_tui.text.statistics_words import (
     bounds_words,
@@ -69,6 +71,7 @@ class StepPane(LineView, can_focus=False):
         self._of: JobStatistics | None = None
         self._rows: list[StepRow] = []
         self._why_empty = ""
+        self._reported = ""
 
     def show(self, frame: Frame) -> None:
         statistics = frame.screen_statistics
@@ -76,6 +79,7 @@ class StepPane(LineView, can_focus=False):
         if statistics is not self._of:
             self._of = statistics
             self._rows = step_rows(statistics) if statistics is not None else []
+            self._reported = brief_reported(reported_rows(frame.ranks))
         of = f": medians of {self._rows[0].steps:,} steps" if self._rows else ""
         self.entitle(f"where a step goes{of}")
         self.display = self._of is not None
@@ -84,11 +88,9 @@ class StepPane(LineView, can_focus=False):
     def content(self, width: int) -> Sequence[Line]:
         if self._of is None:
             return ()
-        return (
-            step_lines(self._rows, self._of, width)
-            if self._rows
-            else wrap(self._why_empty, width, "dim")
-        )
+        if not self._rows:
+            return wrap(self._why_empty, width, "dim")
+        return [*step_lines(self._rows, self._of, width), *wrap(self._reported, width)]
 
 
 class StatisticsScreen(FilteredScreen, WindowedScreen):
