@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from pathlib import Path
@@ -43,4 +42,4 @@ def test_commands_on_a_capture_do_what_they_are_listed_for(
         said = capfd.readouterr()
         assert status in FINE, f"frtop {command}: {status}\n{said.out}{said.err}"
         written = re.search(r" -o (\S+)|--write (\S+)", command)
-        assert said.out.strip() or (written and os.path.exists(written[1] or written[2])), command
+        assert said.out.strip() or (written and Path(written[1] or written[2]).exists()), command
