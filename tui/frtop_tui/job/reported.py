@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_probe.ring.layout import MAX_REPORT_NAME, MAX_REPORT_NAMES
-from frtop_probe.statistics.reported_values import ReportedValue, packed, remembered, unpacked
+from frtop_probe.statistics.reported_values import ReportedValue, joined, unpacked
 from frtop_tui.job.model import Rank
 
 FEWEST_STEPS: Final = 3
@@ -26,7 +26,7 @@ FEWEST_RANKS: Final = 3
 """Of fewer ranks, no majority shows which one differs."""
 MOST_NAMES: Final = 64
 """Names of all ranks together that are compared."""
-MOST_VALUES: Final = 65_536
+MOST_VALUES: Final = 16_384
 """Of a name on all ranks: with many ranks, fewer steps are compared."""
 _OVER: Final = ("dead", "done")
 _STEPS: Final = (8, 64)
@@ -102,23 +102,13 @@ def merged_values(
         name = one.name[:MAX_REPORT_NAME]
         if name not in by_name and len(by_name) >= MAX_REPORT_NAMES:
             continue
-        old = unpacked(by_name[name]) if name in by_name else []
-        have = {(value.step, value.times) for value in old}
-        for value in unpacked(one):
-            if (value.step, value.times) in have:
-                continue
-            if old and old[-1].step == value.step:
-                old[-1] = value
-            else:
-                old.append(value)
-        values = remembered(old, len(by_name))
-        by_name[name] = packed(name, values, one.first, one.not_finite)
+        by_name[name] = joined(by_name.get(name), one, name, len(by_name))
     return tuple(by_name.values())
 
 
 def latest_value(sent: wire.ReportedValues) -> ReportedValue | None:
     """The newest value of a name on a rank."""
-    return next(reversed(unpacked(sent)), None)
+    return next(reversed(unpacked(sent, 1)), None)
 
 
 def reported_rows(ranks: Mapping[int, Rank]) -> list[ReportedRow]:
@@ -135,16 +125,16 @@ def reported_rows(ranks: Mapping[int, Rank]) -> list[ReportedRow]:
 def _row(name: str, sent: Mapping[int, wire.ReportedValues], living: set[int]) -> ReportedRow:
     fewest, most = _STEPS
     each = max(fewest, min(most, MOST_VALUES // len(sent)))
-    series = {rank: unpacked(one) for rank, one in sent.items()}
+    series = {rank: unpacked(one, each) for rank, one in sent.items()}
     by_step: dict[int, dict[int, ReportedValue]] = {}
     for rank, values in series.items():
-        for one in values[-each:]:
+        for one in values:
             by_step.setdefault(one.step, {})[rank] = one
     steps = {step: _comparable(found) for step, found in sorted(by_step.items())}
     several = {step: values for step, values in steps.items() if len(values) > 1}
     step = _shown_step(steps, living & sent.keys() or set(sent))
     findings = [
-        *_not_finite(name, several, sent, series),
+        *_not_finite(name, several, sent),
         *_differing(name, several, set(sent)),
     ]
     return ReportedRow(
@@ -172,7 +162,6 @@ def _not_finite(
     name: str,
     steps: Mapping[int, Values],
     sent: Mapping[int, wire.ReportedValues],
-    series: Mapping[int, Sequence[ReportedValue]],
 ) -> list[ReportedFinding]:
     """Ranks with values that are not finite where those of others are: one finding a rank."""
     found: dict[int, list[tuple[int, float, tuple[int, ...], float | None]]] = {}
@@ -181,8 +170,8 @@ def _not_finite(
         for rank, value in values.items() if len(finite) < len(values) else ():
             if finite and not math.isfinite(value):
                 found.setdefault(rank, []).append((step, value, tuple(finite), values[finite[0]]))
-    for rank, reported in series.items():
-        for one in reported:
+    for rank, reported in sent.items():
+        for one in unpacked(reported) if reported.not_finite else ():
             if math.isfinite(one.value) or one.step in steps:
                 continue
             # Others no longer have the step. Those without any such value had a finite one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_not
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -25,6 +26,8 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, plain, shorten_ranks, wrap
 from frtop_tui.widgets.table import Column, LineTable
 
+AGAIN_NS: Final = 2_000_000_000
+"""Ranks are compared no more often: agents send values every 2 s."""
 MOST_VALUES: Final = 16
 """Different values of a name that are listed."""
 _RANKS: Final = 10
@@ -98,12 +101,14 @@ class ReportedTable(LineTable[ReportedRow]):
     def __init__(self) -> None:
         super().__init__(COLUMNS, NOTHING, id="reported", classes="pane")
         self._of: tuple[object, ...] = ()
+        self._compared_ns = -AGAIN_NS
 
     def show_frame(self, frame: Frame) -> None:
         """Compares the ranks again if one has reported something."""
         of = tuple(one for view in frame.ranks.values() for one in (view.reported, view.state))
-        if len(of) != len(self._of) or any(a is not b for a, b in zip(of, self._of, strict=True)):
-            self._of = of
+        is_new = len(of) != len(self._of) or any(map(is_not, of, self._of))
+        if is_new and not 0 <= frame.now_ns - self._compared_ns < AGAIN_NS:
+            self._of, self._compared_ns = of, frame.now_ns
             self.rows = reported_rows(frame.ranks)
         found = sum(len(row.findings) for row in self.rows)
         self.entitle(f"{TITLE}: {counted(found, 'finding')}" if found else TITLE)
