@@ -30,6 +30,7 @@ CORE: Final = (
     "key_latency",
     "diagnosis",
     "dumps",
+    "logs",
     "trace_export",
 )
 FEATURES: Final = Path(__file__).with_name("features")

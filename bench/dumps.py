@@ -46,7 +46,7 @@ def main() -> None:
                 f"  {job.ranks} dumps of {job.entries} entries{', with stacks' * job.stacks}:"
                 f" {written / 1e6:.0f} MB, pickled by {'Python' if job.by_python else 'torch'}"
             )
-            seconds, cpu, size, output = _run(
+            seconds, cpu, size, output = run(
                 [sys.executable, "-m", "frtop_tui", "diagnose", folder]
             )
             is_named = f"rank {culprit} has not entered" in output
@@ -57,7 +57,7 @@ def main() -> None:
             other = shutil.which("torchfrtrace", path=str(Path(sys.executable).parent))
             if other is None:
                 continue
-            seconds, _, size, output = _run([other, "-p", "nccl_trace_rank_", folder])
+            seconds, _, size, output = run([other, "-p", "nccl_trace_rank_", folder])
             is_named = f"missing ranks: {{{culprit}}}" in output
             took = f"{seconds:6.2f} s" if seconds < TIMEOUT_S else f"more than {TIMEOUT_S:.0f} s"
             print(f"      torchfrtrace     {took} {size:5.0f} MB   {'names it' * is_named}")
@@ -110,7 +110,7 @@ def _stacks() -> list[dict[str, Any]]:
     ]
 
 
-def _run(command: list[str]) -> tuple[float, float, float, str]:
+def run(command: list[str]) -> tuple[float, float, float, str]:
     """Seconds, those of CPU, peak memory in MB, and the output."""
     with tempfile.TemporaryFile() as output:
         begin = time.monotonic()

@@ -402,6 +402,32 @@ def test_the_last_attempt_is_judged(judged: Judge) -> None:
     assert "the workers were restarted (job.out:7: " in notes(frame)
 
 
+FAILED = (
+    "E1129 10:12:00.1 {agent} torch/distributed/elastic/multiprocessing/api.py:1002] failed"
+    " (exitcode: 1) local_rank: {local} (pid: {pid}) of binary: /usr/bin/python3"
+)
+"""All that torchrun writes of a restart at its usual level."""
+
+
+def test_an_agent_whose_worker_fails_again_has_restarted(judged: Judge) -> None:
+    first = raised(3, "ValueError: first attempt")
+    again = [FAILED.format(agent=42, local=3, pid=pid) for pid in (4242, 4343)]
+    frame = judged(joined(first, again[:1], raised(2, "ValueError: second"), again[1:]))
+    assert said(frame) == [("dead", "2")]
+    others = [FAILED.format(agent=agent, local=3, pid=4242) for agent in (42, 43)]
+    once = judged(joined(first, others[:1], *map(TORCH_2_7.gave_up, (0, 1, 2)), others[1:]))
+    assert said(once) == [("dead", "3")]
+    assert "restarted" not in notes(once)
+
+
+def test_a_rank_that_goes_on_after_it_ended_was_restarted(judged: Judge) -> None:
+    first = raised(1, "ValueError: first attempt")
+    failed = [FAILED.format(agent=42, local=3, pid=4242)]
+    frame = judged(joined(first, failed, *one_late(TORCH_2_7, world=5)))
+    assert said(frame) == [("not_entered", "1")]
+    assert "the workers were restarted (job.out:7: " in notes(frame)
+
+
 def test_what_hosts_wrote_is_noted_with_its_line(judged: Judge) -> None:
     frame = judged(joined(REMARKS))
     found = notes(frame)

@@ -35,6 +35,7 @@ _ARGUMENTS: Final = frozenset(
     {"src", "dst", "group_src", "group_dst", "tag", "use_local_synchronization", "group"}
 )
 """Variables of torch's own functions that the diagnosis reads if only a stack shows the call."""
+_LOG_LINE: Final = re.compile(r"(?!ranks? )[^:]{1,255}:(\d{1,12}): ")
 _DATA: Final = ("minimum", "maximum", "mean", "norm")
 _MIN_NOTED: Final = 4
 """Shortest word to replace in sentences: shorter ones are parts of many words."""
@@ -141,6 +142,11 @@ class Redaction:
 
     def _author(self, text: str) -> str:
         return self.author(text)
+
+    def _line(self, text: str) -> str:
+        """A sentence; of a quoted line of a log, only its number: anything may stand in it."""
+        quoted = _LOG_LINE.match(text)
+        return f"line {quoted[1]} of a log" if quoted is not None else self._names.text(text)
 
     def _run(self, text: str) -> str:
         return self._names.name("run", text)

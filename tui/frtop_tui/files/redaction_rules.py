@@ -63,9 +63,9 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
     GroupView: {"description": "keep", "backend": "keep"},
     GroupKey: {"name": "keep", "ranks": "keep"},
     CoverageNote: {"text": "text", "kind": "keep"},
-    Recorded: {"kind": "keep", "path": "path", "by": "author", "version": "keep", "notes": "text"},
+    Recorded: {"kind": "keep", "path": "path", "by": "author", "version": "keep", "notes": "line"},
     Verdict: {"kind": "keep", "confidence": "keep", "progress": "keep", "headline": "text",
-              "next": "text", "evidence": "text", "missing": "text"},
+              "next": "text", "evidence": "line", "missing": "text"},
     Why: {"cause": "keep", "layer": "keep", "text": "text"},
     OpName: {"kind": "keep"},
 }  # fmt: skip

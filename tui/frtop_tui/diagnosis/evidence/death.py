@@ -31,7 +31,7 @@ _TIMEOUT_TEXT: Final = re.compile(
 )
 _MISMATCH_TEXT: Final = "Detected mismatch between collectives"
 """Of torch's ProcessGroupWrapper: also those raise it that called the right op."""
-_WAITED_TEXT: Final = re.compile(r"(?:waiting |after |monitoredBarrier in )(\d{1,12}) ?ms\b")
+_WAITED_TEXT: Final = re.compile(r"(?:waiting |after )(\d{1,12}) ?ms\b")
 _SOURCE: Final = re.compile(r"^\[[^\]\s]*\.(?:cc|cpp|cu|h|hpp):\d+\]\s*")
 """Where torch's C++ raised it: not where a user looks first."""
 INTERRUPTED: Final[Cause] = "interrupted"

@@ -8,7 +8,7 @@ of a rank.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -20,6 +20,7 @@ from frtop_tui.job.naming import printable
 
 MAX_PROCESSES: Final = 131_072
 MAX_REMARKS: Final = 64
+MAX_PARTS: Final = 4_096
 MAX_OF_RANK: Final = 64
 """Timeouts, and counters, of one rank."""
 MAX_TRACES: Final = 4_096
@@ -121,7 +122,6 @@ class MissedBarrier(NamedTuple):
 
     missing: tuple[int, ...]
     every: bool
-    waited_ms: int
     by: int | None
     line: LogLine
 
@@ -135,6 +135,11 @@ class RankLines:
     group_ranks: dict[str, int] = field(default_factory=dict)
     thrown: Thrown | None = None
     exit: LoggedExit | None = None
+
+    @property
+    def spoke(self) -> bool:
+        """Whether it said anything itself."""
+        return bool(self.given_up or self.counters or self.thrown)
 
 
 @dataclass(slots=True)
@@ -155,6 +160,12 @@ class LogFacts:
     world: int = 0
     first_ns: int = 0  # the first and the newest time in any line
     newest_ns: int = 0
+
+    def add_of_nobody(self, said: RankLines) -> None:
+        """What a process said whose rank is not known."""
+        self.lost_by_group_rank += bool(said.given_up)
+        if said.thrown is not None and said.thrown.kind not in LAUNCHERS:
+            self.unknown.append(said.thrown)
 
     @property
     def some(self) -> bool:
@@ -205,8 +216,17 @@ class _Row:
     local_rank: int = -1
 
 
+class _Failed(NamedTuple):
+    """torchrun saw a worker fail: the end of a part of a file. `agent` is known by its pid."""
+
+    file: int
+    part: int
+    agent: str
+    line: LogLine
+
+
 _Key = tuple[int, str, int | None]
-"""Number of the file, what stands before the lines, rank."""
+"""Part of a file, what stands before the lines, rank."""
 
 
 class Reader:
@@ -215,7 +235,7 @@ class Reader:
     def __init__(self, year: int) -> None:
         """`year`: of times that have none."""
         self._year = year
-        self._file, self._number = "", 0
+        self._file, self._number, self._part = "", 0, 0
         self._file_rank: int | None = None
         self._clock = 0
         self._processes: dict[_Key, _Process] = {}
@@ -223,6 +243,10 @@ class Reader:
         self._read = 0  # lines since a traceback began
         self._row = _Row()
         self._local: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+        self._file_of = [0]  # by part
+        self._failed: list[_Failed] = []
+        self._restarted: dict[int, int] = {}  # by file: the last part of an earlier attempt
+        self._checks: list[tuple[int, Disagreement | MissedBarrier]] = []  # with their parts
         self._facts = LogFacts()
 
     def begin(self, file: str, rank: int | None) -> None:
@@ -231,6 +255,7 @@ class Reader:
         self._file, self._file_rank = file, rank
         self._number += 1
         self._clock, self._row = 0, _Row()
+        self._begin_part()
 
     def wants_all(self) -> bool:
         """Whether the next line may matter whatever is in it."""
@@ -259,24 +284,22 @@ class Reader:
     def finish(self) -> LogFacts:
         """Returns the facts; those of one rank from several files together."""
         self._drop_traces()
+        self._find_restarts()
         facts = self._facts
-        claimed = defaultdict[tuple[int, int], set[_Key]](set)
-        for key, process in self._processes.items():
-            for mine in process.claims:
-                claimed[key[0], mine].add(key)
-        for key, process in self._processes.items():
-            rank = self._rank_of(key[0], process)
-            if rank is None and len(process.claims) == 1:
-                claim = min(process.claims)
-                if len(claimed[key[0], claim]) == 1:
-                    rank, facts.relative = claim, True
+        checks = [check for part, check in self._checks if self._is_judged(part)]
+        facts.disagreements = [one for one in checks if isinstance(one, Disagreement)]
+        facts.barriers = [one for one in checks if isinstance(one, MissedBarrier)]
+        judged = {k: one for k, one in self._processes.items() if self._is_judged(k[0])}
+        claims = Counter((key[0], rank) for key, one in judged.items() for rank in one.claims)
+        for (part, _, _), process in judged.items():
+            rank = self._rank_of(self._file_of[part], process)
+            claim = min(process.claims) if len(process.claims) == 1 else None
+            if rank is None and claim is not None and claims[part, claim] == 1:
+                rank, facts.relative = claim, True
             if rank is not None:
                 _merge(facts.ranks.setdefault(rank, RankLines()), process.said)
-                continue
-            facts.lost_by_group_rank += bool(process.said.given_up)
-            thrown = process.said.thrown
-            if thrown is not None and thrown.kind not in LAUNCHERS:
-                facts.unknown.append(thrown)
+            else:
+                facts.add_of_nobody(process.said)
         for said in facts.ranks.values():
             _join(said)
         return facts
@@ -299,7 +322,7 @@ class Reader:
         prefix = head.process if rank is None else ""
         if claim is not None and rank is None and head.local_rank < 0:
             prefix += f"Rank {claim}"  # a task may be a host's launcher, with several ranks
-        key = (self._number, prefix, rank)
+        key = (self._part, prefix, rank)
         known = self._processes.get(key)
         if known is None:
             if len(self._processes) >= MAX_PROCESSES:
@@ -346,12 +369,12 @@ class Reader:
                 self._note_check(kind, one)
             case "traceback":
                 self._begin_trace(one)
-            case "restart":
-                self._begin_attempt(one.line)
-            case "world":
-                facts.world = min(MAX_RANKS, max(facts.world, int(one.found["size"])))
-            case "repeats":
-                facts.repeats = True
+            case "restart" | "failed":
+                self._end_part(kind, one)
+            case "world" | "repeats":
+                facts.repeats |= kind == "repeats"
+                size = int(one.found["size"]) if kind == "world" else 0
+                facts.world = min(MAX_RANKS, max(facts.world, size))
             case "remark":
                 facts.remarks += [one.line][: MAX_REMARKS - len(facts.remarks)]
 
@@ -373,14 +396,11 @@ class Reader:
         if kind == "mismatch":
             calls = _wrapper_call(found, "one"), _wrapper_call(found, "other")
             said = calls[0].rank
-            if len(facts.disagreements) < MAX_REMARKS:
-                facts.disagreements.append(Disagreement(*calls, by, one.line))
+            self._check(Disagreement(*calls, by, one.line))
         elif kind == "barrier":
             missing, said = {int(rank) for rank in found["ranks"].split(",")}, int(found["by"])
-            every, waited = found["all"] == "Ranks", int(found["ms"])
-            missed = MissedBarrier(tuple(sorted(missing)), every, waited, by, one.line)
-            if len(facts.barriers) < MAX_REMARKS:
-                facts.barriers.append(missed)
+            every = found["all"] == "Ranks"
+            self._check(MissedBarrier(tuple(sorted(missing)), every, by, one.line))
         else:
             said = int(found["rank"])
         if by is not None and (by or said):  # 0 shows nothing: it is 0 in many groups
@@ -403,15 +423,60 @@ class Reader:
             wall = row.wall_ns or one.wall_ns
             said.exit = LoggedExit(int(found["code"]), row.host, one.line, wall)
 
-    def _begin_attempt(self, line: LogLine) -> None:
-        """Forgets what was said before in this file: it was of an attempt that ended."""
+    def _check(self, check: Disagreement | MissedBarrier) -> None:
+        if len(self._checks) < MAX_REMARKS:
+            self._checks.append((self._part, check))
+
+    # -- attempts
+
+    def _begin_part(self) -> None:
         self._drop_traces()
-        if len(self._facts.restarts) < MAX_REMARKS:
-            self._facts.restarts.append(line)
-        self._processes = {k: v for k, v in self._processes.items() if k[0] != self._number}
-        facts = self._facts
-        facts.disagreements = [one for one in facts.disagreements if one.line.file != self._file]
-        facts.barriers = [one for one in facts.barriers if one.line.file != self._file]
+        self._part = len(self._file_of)
+        self._file_of.append(self._number)
+
+    def _end_part(self, kind: Kind, one: _Match) -> None:
+        if len(self._failed) >= MAX_PARTS:
+            return
+        if kind == "restart":
+            self._restart(self._part, one.line)
+        else:
+            agent = f"{one.head.process}{one.head.writer}" if one.head.writer else ""
+            self._failed.append(_Failed(self._number, self._part, agent, one.line))
+        self._begin_part()
+
+    def _restart(self, part: int, line: LogLine) -> None:
+        """Parts of the file up to this one belong to an attempt that ended."""
+        file = self._file_of[part]
+        if part > self._restarted.get(file, 0):
+            self._restarted[file] = part
+            self._facts.restarts += [line][: MAX_REMARKS - len(self._facts.restarts)]
+
+    def _is_judged(self, part: int) -> bool:
+        return part > self._restarted.get(self._file_of[part], 0)
+
+    def _find_restarts(self) -> None:
+        """Without a line that says so: an agent whose worker fails again has restarted them.
+
+        So has one after which a rank goes on that had ended.
+        """
+        last: dict[tuple[int, str], _Failed] = {}
+        for one in self._failed:
+            before = last.get((one.file, one.agent))
+            if before is not None and one.agent:
+                self._restart(before.part, before.line)
+            last[one.file, one.agent] = one
+        ended: dict[tuple[int, int], int] = {}  # by file and rank: in which part
+        for (part, _, rank), process in self._processes.items():
+            thrown = process.said.thrown
+            if rank is not None and thrown is not None and thrown.uncaught:
+                at = self._file_of[part], rank
+                ended[at] = min(part, ended.get(at, part))
+        for (part, _, rank), process in self._processes.items():
+            first = ended.get((self._file_of[part], rank)) if rank is not None else None
+            if first is not None and part > first and process.said.spoke:
+                between = [one for one in self._failed if first <= one.part < part]
+                if between:
+                    self._restart(between[-1].part, between[-1].line)
 
     # -- tracebacks
 

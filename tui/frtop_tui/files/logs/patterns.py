@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Kind = Literal[
-    "timeout", "status", "fault", "mismatch", "barrier", "reached", "world", "restart",
+    "timeout", "status", "fault", "mismatch", "barrier", "reached", "world", "restart", "failed",
     "traceback", "remark", "repeats",
     "failure time", "failure host", "failure rank", "failure exit",
 ]  # fmt: skip
@@ -70,7 +70,7 @@ PATTERNS: Final = (
          r", TensorDtypes=(?P<other_dtype>\w{1,64}))?", "torch 1.9"),
     _row("barrier", "failed to pass monitoredBarrier",
          r"\[Rank (?P<by>\d{1,7})\]: (?P<all>Ranks|Rank) (?P<ranks>\d{1,7}(?:, ?\d{1,7})*)"
-         r" failed to pass monitoredBarrier in (?P<ms>\d{1,12}) ms", "torch 1.8"),
+         r" failed to pass monitoredBarrier in \d{1,12} ms", "torch 1.8"),
     _row("reached", "successfully reached monitoredBarrier",
          r"Rank (?P<rank>\d{1,7}) successfully reached monitoredBarrier", "torch 1.8"),
     _row("world", "num_workers_joined=",
@@ -78,6 +78,8 @@ PATTERNS: Final = (
     _row("restart", "will restart worker group",
          r"\[\w{1,64}\] (?:Worker group \w{1,20}\.|Detected ).{0,200}will restart worker group",
          "torch 1.9"),
+    _row("failed", "failed (exitcode: ",
+         r"failed \(exitcode: -?\d{1,5}\) local_rank: \d{1,7} \(pid: \d+\) of ", "torch 1.9"),
     _row("repeats", "Ray deduplicates logs", r"Ray deduplicates logs", "Ray 2.4"),
     # torchrun's table of failures: a line for each fact.
     _row("failure time", "time      : ",

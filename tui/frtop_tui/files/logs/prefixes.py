@@ -19,7 +19,8 @@ _STAMP: Final = re.compile(
     r"(Z|[+-]\d\d:?\d\d)?\]?(?:\s*[-|]\s*|\s+)?"
 )
 _GLOG: Final = re.compile(
-    r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})(?: +\d+)? [\w./-]+:\d+\] ?"
+    r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})(?: +(\d{1,10}))?"
+    r" [\w./-]+:\d+\] ?"
 )
 _RANK: Final = re.compile(r"\[rank(\d{1,7})\]:( ?)")
 _OTHER_RANKS: Final = (
@@ -42,6 +43,7 @@ class Head(NamedTuple):
     """What stands before a line; `wall_ns` is 0 if it has no time.
 
     `hooked`: torch's hook for uncaught exceptions wrote it. `local_rank` is torchrun's, -1: none.
+    `writer` is the pid or thread that torch's agent and glog write.
     """
 
     process: str
@@ -50,6 +52,7 @@ class Head(NamedTuple):
     text: str
     hooked: bool = False
     local_rank: int = -1
+    writer: str = ""
 
 
 def head_of(line: str, year: int) -> Head:
@@ -73,8 +76,8 @@ def _prefix(line: str, at: int, head: Head, year: int) -> tuple[re.Match[str] | 
     if found := next(filter(None, (one.match(line, at) for one in _OTHER_RANKS)), None):
         return found, head._replace(rank=int(found[1]) if head.rank is None else head.rank)
     if found := _GLOG.match(line, at):
-        wall_ns = wall_ns_of((str(year), *found.groups()))
-        return found, head._replace(wall_ns=wall_ns or head.wall_ns, hooked=False)
+        wall_ns = wall_ns_of((str(year), *found.groups()[:6])) or head.wall_ns
+        return found, head._replace(wall_ns=wall_ns, hooked=False, writer=found[7] or "")
     if found := _STAMP.match(line, at):
         return found, head._replace(wall_ns=wall_ns_of(found.groups()[:7]) or head.wall_ns)
     for kind, pattern in _PROCESS:
