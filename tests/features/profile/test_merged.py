@@ -79,22 +79,28 @@ def unnamed(folder: Path, text: str) -> UnnamedFile:
     return file
 
 
-@pytest.mark.parametrize("pid", [11, 4711])
-def test_a_process_with_a_small_number_is_no_gpu(pid: int, tmp_path: Path) -> None:
-    """In a container a rank may have pid 11; torch labels its processes itself."""
+@pytest.mark.parametrize(
+    ("pid", "expected"),
+    [(11, "torch"), (4711, "torch"), (5, "torch"), (3, "torch and GPU 3")],
+)
+def test_a_process_with_a_small_number_is_no_gpu(pid: int, expected: str, tmp_path: Path) -> None:
+    """In a container a rank may have pid 5, on a host with GPUs 3 and 5, of which it uses 3."""
     frame = hung()
-    labels = [
-        {"ph": "M", "name": "process_labels", "pid": pid, "tid": 0, "args": {"labels": "CPU"}},
-        {"ph": "M", "name": "process_labels", "pid": 3, "tid": 0, "args": {"labels": "GPU 3"}},
+    label = {"ph": "M", "name": "process_labels", "tid": 0}
+    events = [
+        {**label, "pid": pid, "args": {"labels": "CPU"}},
+        *({**label, "pid": gpu, "args": {"labels": f"GPU {gpu}"}} for gpu in (3, 5)),
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": pid, "tid": 7, "ts": 1, "dur": 1.0},
+        {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 3, "tid": 20, "ts": 1, "dur": 1.0},
     ]
     trace = torch_trace(tmp_path, frame, 0)
-    document = {"baseTimeNanoseconds": BASE, "deviceProperties": [], "traceEvents": labels}
+    document = {"baseTimeNanoseconds": BASE, "deviceProperties": [], "traceEvents": events}
     trace = dataclasses.replace(trace, files={"trace": unnamed(tmp_path, json.dumps(document))})
     path, *_ = write(tmp_path / "out.json.gz", [trace], frame)
     names = {e["args"]["name"] for e in by_name(merged(path)["traceEvents"], "process_name")}
     whats = {name.rpartition(": ")[2] for name in names if name.startswith("rank 0 (")}
-    assert whats == {"torch", "GPU 3", "frtop"}
+    gpus = {f"GPU {gpu}" for gpu in (3, 5) if gpu != pid}
+    assert whats == {expected, "frtop"} | gpus
 
 
 def write(

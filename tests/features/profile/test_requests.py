@@ -84,6 +84,72 @@ def test_steps_are_recorded_with_their_backwards(rank: InteractiveRank) -> None:
     assert rank.ring.path.exists()
 
 
+def test_a_profile_begins_at_its_step_after_a_warm_up(rank: InteractiveRank) -> None:
+    rank.run("steps(1)")
+    ask(rank, "begin", steps=1)
+    rank.run("steps(2)")
+    now = stage(rank, "ready")["last"] + 1
+    rank.run("[one.stop() for one in lifecycle.recorder.features]")
+    told = ask(rank, "begin", steps=2, at_step=now + 5, warm_up=2)
+    assert (told["stage"], told["first"]) == ("waiting", 0)
+    rank.run("steps(2); assert not recording()")
+    assert ask(rank)["stage"] == "waiting"
+    rank.run("steps(1); assert not recording()")
+    told = ask(rank)
+    assert (told["stage"], told["first"], told["lasted_ns"]) == ("warming", now + 5, 0)
+    rank.run("steps(1); assert not recording()")
+    rank.run("steps(1); assert recording(); steps(2); assert not recording()")
+    told = stage(rank, "ready")
+    assert (told["first"], told["last"]) == (now + 5, now + 6)
+    names = Counter(event["name"] for event in trace_of(rank)["traceEvents"])
+    assert names["c10d::allreduce_"] == 2
+    assert names[f"ProfilerStep#{now + 5}"] == names[f"ProfilerStep#{now + 6}"] == 1
+    assert names[f"ProfilerStep#{now + 4}"] == 0
+
+
+@pytest.mark.parametrize("how", ["withdrawn", "the script profiles", "stop"])
+def test_a_warm_up_leaves_nothing_when_it_ends_early(rank: InteractiveRank, how: str) -> None:
+    rank.run("steps(1)")
+    ask(rank, "begin", steps=2, warm_up=3)
+    rank.run("steps(2); assert not recording()")
+    assert ask(rank)["stage"] == "warming"
+    if how == "withdrawn":
+        ask(rank, "withdraw")
+        rank.run("steps(1)")
+        told = stage(rank, "over")
+        assert told["error"] == "gone"
+    elif how == "stop":
+        rank.run("[one.stop() for one in lifecycle.recorder.features]")
+        assert ask(rank)["error"] == "gone"
+    rank.run("""
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+    steps(1)
+assert len(own.events()) > 5
+steps(5)
+assert not recording()
+""")
+    if how == "the script profiles":
+        assert ask(rank)["error"] == "failed"
+    assert not profile_file(rank.ring.path, "trace").exists()
+    rank.run("[one.stop() for one in lifecycle.recorder.features]")
+    ask(rank, "begin", steps=1)
+    rank.run("steps(2)")
+    stage(rank, "ready")  # the next order finds nothing in its way
+
+
+def test_an_order_for_a_step_that_is_over_or_without_steps_is_refused(
+    rank: InteractiveRank,
+) -> None:
+    rank.run("steps(3)")
+    told = ask(rank, "begin", steps=1, at_step=2, warm_up=1)
+    assert told["error"] == "failed"
+    assert "already, and the profiler has to start at step 1" in told["help"]
+    for wrong in ({"at_step": -1}, {"warm_up": 101}, {"at_step": True}, {"at_step": 1 << 49}):
+        assert ask(rank, "begin", steps=1, **wrong)["error"]
+    assert ask(rank, "begin", seconds=1.0, warm_up=1)["error"]
+    rank.run("steps(2); assert not recording()")
+
+
 def test_as_many_steps_as_were_ordered_are_recorded_whatever_goes_on_beside(
     rank: InteractiveRank,
 ) -> None:

@@ -16,8 +16,9 @@ class ProfileFile(Value, frozen=True):
 class ProfileResponse(Response, frozen=True, array_like=True, tag=True):
     """The progress of an order.
 
-    `stage` is one of "waiting" (for the thread that trains), "running", "saving", "ready" (`files`
-    can be fetched), "over". `first` and `last` are the steps recorded so far; `clocks` are the
+    `stage` is one of "waiting" (for the thread that trains), "warming", "running", "saving",
+    "ready" (`files` can be fetched), "over". `first` and `last` are the steps recorded so far, and
+    while it warms up `first` is the step at which it will begin to record; `clocks` are the
     rank's monotonic and wall clock at start and end: the trace has wall times.
 
     `error` is one of "", "gone", "silent" (the rank holds the GIL), "stopped", "deadline",
@@ -45,6 +46,8 @@ class ProfileRank(RankRequest, frozen=True, array_like=True, tag=True):
     `action` is "begin", "status" or "withdraw"; `order` is the operator's own word for the order,
     8 to 32 hex digits. After some 15 s without a request, the rank withdraws the order itself.
     `wait_s`: how long the thread that trains may take to reach a step (for seconds: an op).
+    With `at_step`, recording begins at this step, else at the next one; torch's profiler is
+    started `warm_up` steps earlier.
     """
 
     answer = ProfileResponse
@@ -60,6 +63,8 @@ class ProfileRank(RankRequest, frozen=True, array_like=True, tag=True):
     stacks: bool = False
     memory: bool = False
     execution: bool = False  # with the execution trace observer
+    at_step: Int = 0
+    warm_up: Int = 0
 
 
 class ReadProfile(PieceRequest, frozen=True, array_like=True, tag=True):

@@ -37,7 +37,17 @@ from frtop_tui.files.flightrecorder.file_names import pattern_of
 from frtop_tui.files.output_path import default_name, unused_path
 from frtop_tui.job.naming import folded, printable
 
-_OF_RANKS: Final = ("steps", "seconds", "shapes", "stacks", "memory", "execution_trace", "separate")
+_OF_RANKS: Final = (
+    "steps",
+    "seconds",
+    "at_step",
+    "warm_up",
+    "shapes",
+    "stacks",
+    "memory",
+    "execution_trace",
+    "separate",
+)
 """Options that say how ranks are profiled."""
 RANKS_S: Final = 15.0
 """How long all ranks may take to report."""
@@ -55,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
         require_writable(path)
     if path is not None and path.exists():
         raise UsageError(f"{path} exists", "name another file, or remove it")
+    if options.seconds and (options.at_step or options.warm_up):
+        raise UsageError("--at-step and --warm-up count steps", "give --steps instead of --seconds")
     if not options.yes and not can_ask():
         raise UsageError(
             "the ranks do more work while they are profiled, and there is no terminal to ask on",
@@ -69,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
         memory=options.memory,
         execution=options.execution_trace,
         separate=options.separate,
+        at_step=options.at_step or 0,
+        warm_up=options.warm_up or 0,
     )
     with connected(options) as source:
         return _profile(source, wanted, order, path, ask=not options.yes)

@@ -28,6 +28,7 @@ OPTION_COSTS: Final = {
 RankStage = Literal[
     "ordered",  # the rank has not answered yet
     "waiting",  # for the thread that trains to reach a step, or an op
+    "warming",
     "running",
     "saving",
     "fetching",
@@ -37,7 +38,11 @@ RankStage = Literal[
 
 
 class ProfileOptions(Struct, frozen=True):
-    """`steps`, or `seconds` if `steps` is 0; `wait_s` is the time to reach the first step."""
+    """`steps`, or `seconds` if `steps` is 0; `wait_s` is the time to reach the first step.
+
+    Steps are recorded from `at_step` on, or from the next one on if that is 0, after `warm_up`
+    steps whose events are dropped.
+    """
 
     steps: int = 5
     seconds: float = 0.0
@@ -47,6 +52,8 @@ class ProfileOptions(Struct, frozen=True):
     memory: bool = False
     execution: bool = False
     separate: bool = False  # a file per rank, as torch wrote it
+    at_step: int = 0
+    warm_up: int = 0
 
 
 class RankProfile(Struct, frozen=True):
@@ -160,8 +167,13 @@ def length_text(options: ProfileOptions) -> str:
 def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
     """What any order costs the ranks; a person reads it before giving the order."""
     length = length_text(options)
+    begin = f"step {options.at_step}" if options.at_step else "their next step"
+    warm_up = ""
+    if options.warm_up:
+        when = "before that" if options.at_step else "first"
+        warm_up = f"; {when}, it warms up for {counted(options.warm_up, 'step')} without recording"
     return (
-        f"torch.profiler runs inside the ranks for {length}, from their next step on.",
+        f"torch.profiler runs inside the ranks for {length}, from {begin} on{warm_up}.",
         "Each op of torch, and each call of a recorded module, takes some µs longer.",
         "At the end the rank stands still while torch writes: some 10 µs an event.",
         "Where modules are recorded it stands still at the start too: 0.2 s at most.",

@@ -37,6 +37,7 @@ MOST_OPS: Final = 5000
 """The most ops of a rank that are shown beside its profile."""
 _STAGES: Final[dict[str, RankStage]] = {
     "waiting": "waiting",
+    "warming": "warming",
     "running": "running",
     "saving": "saving",
 }
@@ -168,6 +169,8 @@ class ProfiledRank:
             stacks=options.stacks,
             memory=options.memory,
             execution=options.execution,
+            at_step=options.at_step,
+            warm_up=options.warm_up,
         )
         self._ask_ns = now + POLL_NS
         self._terms.tracker.request(

@@ -48,6 +48,7 @@ _DROPPED: Final = frozenset((b'"process_name"', b'"process_sort_index"'))
 _LABELS: Final = b'"process_labels"'
 _OF_DEVICES: Final = frozenset((b'"kernel"', b'"gpu_memcpy"', b'"gpu_memset"'))
 """Categories of events whose process is a device's number."""
+_OF_HOST: Final = b'"cpu_op"'
 _FLOWS: Final = frozenset((b'"s"', b'"t"', b'"f"'))
 Event = dict[str, msgspec.Raw]
 
@@ -138,8 +139,10 @@ class TorchLanes:
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._processes: dict[bytes, int] = {}
-        self._devices: set[bytes] = set()
-        """Process ids that are devices: in a container, a rank may have pid 7 too."""
+        self._devices: dict[bytes, bool] = {}
+        """Process ids that are devices, and whether they have events."""
+        self._hosts: set[bytes] = set()
+        """Those that ran ops: in a container, a rank may have pid 7 too."""
         self._flows: dict[tuple[int, bytes], int] = {}
         self._files = 0
         self._steps: msgspec.Raw | None = None
@@ -189,10 +192,7 @@ class TorchLanes:
         if name in _DROPPED:
             return None
         if (pid := event.get("pid")) is not None:
-            if bytes(event.get("cat", b"")) in _OF_DEVICES or (
-                name == _LABELS and b'"GPU' in bytes(event.get("args", b""))
-            ):
-                self._devices.add(bytes(pid))
+            self._note_kind(bytes(pid), event)
             event["pid"] = _raw(self._process(bytes(pid)))
         if phase == b'"M"':
             event.pop("ts", None)
@@ -209,6 +209,15 @@ class TorchLanes:
             self._steps, event["tid"] = event.get("pid"), _raw(STEPS_LANE)
         return event
 
+    def _note_kind(self, pid: bytes, event: Event) -> None:
+        category = bytes(event.get("cat", b""))
+        if category in _OF_DEVICES:
+            self._devices[pid] = True
+        elif category == _OF_HOST:
+            self._hosts.add(pid)
+        elif bytes(event.get("name", b"")) == _LABELS and b'"GPU' in bytes(event.get("args", b"")):
+            self._devices.setdefault(pid, False)
+
     def _number(self, event: Event, op: RankOp | None) -> None:
         if op is not None:
             event["args"] = _with(event.get("args"), op)
@@ -219,6 +228,8 @@ class TorchLanes:
         for written, place in self._processes.items():
             pid = written.decode("utf-8", "replace").strip('"')
             what = f"GPU {pid}" if written in self._devices else "torch"
+            if written in self._hosts:
+                what = f"torch and {what}" if self._devices.get(written) else "torch"
             if not pid.isdecimal():
                 what = f"torch, {pid or 'marks'}"
             name = printable(f"rank {self._rank} ({host}): {what}")

@@ -31,6 +31,12 @@ def _profile(verbs: Verbs[Parser]) -> None:
     length.add_argument("--seconds", type=seconds_up_to(60), metavar="S",
                         help="seconds instead of steps, up to 60"
                         )  # fmt: skip
+    profile.add_argument("--at-step", type=_step, metavar="N",
+                         help="begin at step N instead of the next one; --wait is the time for it"
+                         )  # fmt: skip
+    profile.add_argument("--warm-up", type=_steps, metavar="N",
+                         help="run the profiler for N steps before, and drop what it records"
+                         )  # fmt: skip
     profile.add_argument("-o", "--output", metavar="FILE",
                          help="the file to write (default: frtop-JOB-HHMM-profile.json.gz here)"
                          )  # fmt: skip
@@ -46,7 +52,7 @@ def _profile(verbs: Verbs[Parser]) -> None:
                          )  # fmt: skip
     profile.add_argument("--separate", action="store_true",
                          help="write a folder with a file per rank, as torch wrote it")  # fmt: skip
-    profile.add_argument("--wait", type=seconds_up_to(600), default=60.0, metavar="S",
+    profile.add_argument("--wait", type=seconds_up_to(3600), default=60.0, metavar="S",
                          help="how long ranks may take to reach a step (default: 60)"
                          )  # fmt: skip
     profile.add_argument("--yes", action="store_true", help="accept the cost without being asked")
@@ -58,6 +64,13 @@ def _steps(text: str) -> int:
     """Steps of a profile, from 1 to 100."""
     if not text.isdecimal() or not 1 <= int(text) <= 100:
         raise argparse.ArgumentTypeError(f"{text!r}: steps are from 1 to 100")
+    return int(text)
+
+
+def _step(text: str) -> int:
+    """The number of a step."""
+    if not text.isdecimal() or not 1 <= int(text) < 1 << 48:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a step")
     return int(text)
 
 

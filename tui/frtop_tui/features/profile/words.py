@@ -25,6 +25,7 @@ _HELD: Final = ("silent", "stopped")
 STAGES: Final = {
     "ordered": "asked",
     "waiting": "waiting for a step",
+    "warming": "warming up",
     "running": "recording",
     "saving": "writing",
     "fetching": "fetching",
@@ -67,10 +68,11 @@ def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions)
     seconds = max(view.state_age_s(frame.now_ns) or 0.0 for view in standing)
     who = folded(view.rank for view in standing).capitalize()
     verb = "stand still, for up to" if several else "stands still, for"
-    begin = "step" if options.steps else "step or op"
+    begin = "the next step" if options.steps else "the next step or op"
+    begin = f"step {options.at_step}" if options.at_step else begin
     return (
-        f"{who} {verb} {duration(seconds)}: the profiler starts at the next {begin} only."
-        f" Without one in {options.wait_s:g} s the order ends, and nothing is recorded there."
+        f"{who} {verb} {duration(seconds)}: the profiler starts at {begin} only."
+        f" Without it in {options.wait_s:g} s the order ends, and nothing is recorded there."
     )
 
 

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from frtop_probe.features.profile.in_rank.torch_profiler import TorchProfiler
 
 MAX_STEPS: Final = 100
+MAX_STEP: Final = 1 << 48
 MAX_SECONDS: Final = 60.0
-MAX_WAIT_S: Final = 600.0
+MAX_WAIT_S: Final = 3600.0
 """Longest wait for the thread that trains to reach a step, or an op."""
 LEASE_S: Final = 15.0
 """How long an order lasts without a request from its operator."""
@@ -27,6 +28,7 @@ Stage = Literal["waiting", "running", "saving", "ready", "over"]
 class RankOrder:
     """One order: a number of `steps`, or else of `seconds`.
 
+    It records from `at_step` on, or from the next step on if that is 0, after `warm_up` steps.
     The operator chooses `token`: only those who know it can end the order.
     """
 
@@ -39,6 +41,15 @@ class RankOrder:
     memory: bool
     execution: bool
     """With torch's execution trace observer, which writes the input of Chakra's converter."""
+    at_step: int = 0
+    warm_up: int = 0
+
+    def why_too_late(self, step: int) -> str:
+        """Returns why a rank in this step cannot carry it out, or ""."""
+        begin = self.at_step - self.warm_up
+        if not self.at_step or step < begin:
+            return ""
+        return f"it is in step {step} already, and the profiler has to start at step {begin}"
 
 
 def order_of(request: Mapping[str, Any]) -> RankOrder | None:
@@ -47,15 +58,22 @@ def order_of(request: Mapping[str, Any]) -> RankOrder | None:
     seconds, wait_s = request.get("seconds", 0.0), request.get("wait_s", 0.0)
     if not (isinstance(token, str) and _TOKEN.fullmatch(token)):
         return None
-    if type(steps) is not int or not 0 <= steps <= MAX_STEPS:
+    at_step, warm_up = request.get("at_step", 0), request.get("warm_up", 0)
+    counts = ((steps, MAX_STEPS), (warm_up, MAX_STEPS), (at_step, MAX_STEP))
+    if not all(type(one) is int and 0 <= one <= most for one, most in counts):
+        return None
+    if (at_step or warm_up) and not steps:
         return None
     if not all(type(one) in (int, float) for one in (seconds, wait_s)):
         return None
     # False for NaN.
     if not (0 <= seconds <= MAX_SECONDS and 0 < wait_s <= MAX_WAIT_S and (steps or seconds > 0)):
         return None
-    options = (request.get(name) is True for name in ("shapes", "stacks", "memory", "execution"))
-    return RankOrder(token, steps, float(seconds), float(wait_s), *options)
+    switches = ("shapes", "stacks", "memory", "execution")
+    options = {name: request.get(name) is True for name in switches}
+    return RankOrder(
+        token, steps, float(seconds), float(wait_s), at_step=at_step, warm_up=warm_up, **options
+    )
 
 
 class ProfileSession:
@@ -75,8 +93,9 @@ class ProfileSession:
         self.has_waited = False
         """Whether it has waited for ops under way at its end."""
         self.first = self.last = 0
-        """The first and the last recorded step."""
+        """The first and the last recorded step; while it warms up, `first` is yet to come."""
         self.begun = self.ended = 0.0
+        """When torch's profiler was started, and stopped."""
         self.memory = 0
         """The process's size in bytes at the start."""
         self.clocks: list[tuple[int, int]] = []
@@ -86,6 +105,11 @@ class ProfileSession:
         """Why part of the order is not recorded, or ""."""
         self.error = self.help = ""
         self.files: dict[str, int] = {}
+
+    @property
+    def is_warming(self) -> bool:
+        """Whether torch's profiler has been started, but does not record yet."""
+        return self.stage == "running" and not self.clocks
 
     def is_due(self, now: float, *, device_ops: bool) -> bool:
         """Returns whether the recording is complete or must end early."""
@@ -100,11 +124,13 @@ class ProfileSession:
 
     def status(self, now: float) -> dict[str, Any]:
         """Returns the fields of `ProfileResponse`."""
-        lasted = (now if self.stage == "running" else self.ended) - self.begun if self.begun else 0
+        lasted = 0.0
+        if self.clocks:
+            lasted = (now if self.stage == "running" else self.ended) - self.clocks[0][0] / 1e9
         return {
             "error": self.error,
             "help": self.help or "; ".join(filter(None, (self.trouble, self.ending))),
-            "stage": self.stage,
+            "stage": "warming" if self.is_warming else self.stage,
             "first": self.first,
             "last": self.last,
             "lasted_ns": round(lasted * 1e9),

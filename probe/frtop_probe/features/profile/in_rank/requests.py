@@ -121,7 +121,8 @@ class ProfileRequests(RankFeature):
         if session is not None and session.stage != "over":
             return {"error": "busy", "help": "another operator profiles this rank"}, b""
         remove(self._ring)
-        if why := why_not(self._torch) or why_no_room(self._ring, LEAST_ROOM):
+        why = order.why_too_late(self._steps.current) or why_not(self._torch)
+        if why := why or why_no_room(self._ring, LEAST_ROOM):
             return {"error": "failed", "help": why}, b""
         self._session = session = ProfileSession(order, now)
         self._entrances.watch()
@@ -143,9 +144,7 @@ class ProfileRequests(RankFeature):
             if now > session.lease and not session.discarded:
                 self._withdraw(session, "its operator is gone")
             if session.stage == "waiting" and now > session.deadline:
-                what = "step" if session.order.steps else "step and no op"
-                text = f"the thread that trains reached no {what} in {session.order.wait_s:.0f} s"
-                self._over(session, "deadline", text)
+                self._over(session, "deadline", self._why_not_begun(session.order))
             elif session.stage == "running" and not session.ending:
                 self._end_in_time(session, now, early)
             elif session.stage == "saving" and (
@@ -156,6 +155,12 @@ class ProfileRequests(RankFeature):
                 self._session = None
         finally:
             self._lock.release()
+
+    def _why_not_begun(self, order: RankOrder) -> str:
+        what = "no step" if order.steps else "no step and no op"
+        if order.at_step and self._steps.last:
+            what = f"step {self._steps.current}, not step {order.at_step - order.warm_up},"
+        return f"the thread that trains reached {what} in {order.wait_s:.0f} s"
 
     def _why_early(self, session: ProfileSession, now: float) -> str:
         """Returns why it must end early, or ""."""
@@ -283,16 +288,20 @@ class ProfileRequests(RankFeature):
             self._lock.release()
 
     def _go_on(self, session: ProfileSession, step: int) -> None:
-        if session.stage == "waiting" and (step or not session.order.steps):
-            self._start(session)
+        order = session.order
+        if session.stage == "waiting" and (step or not order.steps):
+            if self._steps.current >= order.at_step - order.warm_up:
+                self._start(session)
         elif session.stage == "running" and session.thread == threading.get_ident():
             if step:
                 session.last = step
             due = session.is_due(time.monotonic(), device_ops=bool(self._pending.device_ops))
             if due and not self._is_op_under_way(session):
                 self._stop(session)
-            elif step and session.profiler is not None:
+            elif step and not session.is_warming and session.profiler is not None:
                 session.profiler.step(self._steps.current)
+            elif step and self._steps.current >= session.first:
+                self._record(session)
 
     def _fail(self, error: Exception) -> None:
         session = self._session
@@ -310,26 +319,39 @@ class ProfileRequests(RankFeature):
     def _start(self, session: ProfileSession) -> None:
         execution = profile_file(self._ring, "execution") if session.order.execution else None
         profiler = TorchProfiler(self._torch, session.order, execution)
-        begun, clocks = time.monotonic(), _clocks()  # before the first event
+        order, step, begun = session.order, self._steps.current, time.monotonic()
         self._ours = True
         try:
             if self.modules is not None:
                 self.modules.begin()
-            profiler.begin(self._steps.current)
+            profiler.prepare()
         except CannotProfileError as why:
             self._over(session, "failed", str(why))
             return
         finally:
             self._ours = False
         session.profiler, session.thread = profiler, threading.get_ident()
-        session.first = self._steps.current
+        session.first = max(step, order.at_step or step + order.warm_up)
         session.memory = own_memory()
         session.begun = time.monotonic()
-        session.stage = "running"  # last: now the recorder's thread reads all of this
-        session.trouble = profiler.trouble
-        session.clocks = [clocks]
         session.stood_still_ns = round((session.begun - begun) * 1e9)
+        session.stage = "running"  # last: now the recorder's thread reads all of this
         self._expect_ops(False)
+        if session.first <= step:
+            self._record(session)
+
+    def _record(self, session: ProfileSession) -> None:
+        """Begins to record, in the thread that started the profiler."""
+        assert session.profiler is not None
+        clocks = _clocks()  # before the first event
+        self._ours = True
+        try:
+            session.profiler.begin(self._steps.current)
+        finally:
+            self._ours = False
+        session.trouble = session.profiler.trouble
+        session.clocks = [clocks]
+        session.stood_still_ns += time.monotonic_ns() - clocks[0]
 
     def _is_op_under_way(self, session: ProfileSession) -> bool:
         """Waits a little, once: ops for which C++ waited complete some microseconds later."""
@@ -342,8 +364,9 @@ class ProfileRequests(RankFeature):
         return False
 
     def _stop(self, session: ProfileSession) -> None:
+        nothing = "failed" if session.is_warming else ""
         self._end(session)
-        self._ended(session, session.discarded)
+        self._ended(session, session.discarded or nothing)
 
     def _ended(self, session: ProfileSession, discarded: str) -> None:
         """Lets the recorder's thread write or drop the ended profiler's recording."""
@@ -356,7 +379,8 @@ class ProfileRequests(RankFeature):
 
     def _end(self, session: ProfileSession) -> None:
         begun = time.monotonic()
-        session.clocks.append(_clocks())
+        if session.clocks:
+            session.clocks.append(_clocks())
         assert session.profiler is not None
         session.profiler.end()
         session.ended = time.monotonic()

@@ -36,7 +36,11 @@ class CannotProfileError(Exception):
 
 
 class TorchProfiler:
-    """One use of the profiler: `begin`, `step`s, `end`, and `save` from any thread."""
+    """One use of the profiler: `prepare`, `begin`, `step`s, `end`, and `save` from any thread.
+
+    As in a schedule of `torch.profiler`, a device's activities are collected from `prepare` on, and
+    dropped at `begin`.
+    """
 
     def __init__(self, torch: Any, order: RankOrder, execution: Path | None) -> None:
         self._torch = torch
@@ -44,11 +48,12 @@ class TorchProfiler:
         self._execution = execution
         self._profile: Any = None
         self._label: Any = None
+        self._records = False
         self.trouble = ""
         """Why part of the order is not recorded, or ""."""
 
-    def begin(self, step: int) -> None:
-        """Starts recording in this thread.
+    def prepare(self) -> None:
+        """Gets ready to record in this thread.
 
         Raises:
             CannotProfileError: it did not start.
@@ -70,8 +75,12 @@ class TorchProfiler:
             use_kineto=True,
         )
         profile._prepare_trace()  # noqa: SLF001
-        profile._start_trace()  # noqa: SLF001
         self._profile = profile
+
+    def begin(self, step: int) -> None:
+        """Starts recording in the thread that prepared it."""
+        self._records = True
+        self._profile._start_trace()  # noqa: SLF001
         with suppress(Exception):  # the trace is useful without it
             self._say_which_rank()
         try:
@@ -97,6 +106,8 @@ class TorchProfiler:
             with suppress(Exception):
                 self._torch._C._profiler._disable_execution_trace_observer()  # noqa: SLF001
         if profile is not None:
+            if not self._records:  # what is prepared can only be ended like this, as in torch
+                profile._start_trace()  # noqa: SLF001
             # It would wait for the device.
             profile.use_device = None
             profile.__exit__(None, None, None)
