@@ -5,10 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from files.flightrecorder.writer import one_missing, write_dumps
 from files.frames import notes
@@ -32,6 +36,10 @@ from frtop_tui.cli import main
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.loader import open_paths
+from frtop_tui.files.logs.facts import Reader
+from frtop_tui.files.logs.job import frame_of
+from frtop_tui.files.logs.patterns import WORDS
+from frtop_tui.files.logs.scan import searched
 from frtop_tui.text.html_page import html_page
 from frtop_tui.text.incident import incident_of
 from frtop_tui.text.json_document import document
@@ -498,3 +506,47 @@ def test_a_torn_log_names_nobody_who_is_not_late(judged: Judge, keep: float) -> 
     cut = log[: int(len(log) * keep)]
     found = judged(cut)
     assert all(culprits in ("", "1") for _, culprits in said(found))
+
+
+_LINES = [
+    *(line for era in ERAS for part in one_late(era) for line in part),
+    *raised(2, "ValueError: bad"),
+    *raised(1, CAME),
+    *raised(0, "RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 3000 ms"),
+    *disagreed(1, fingerprint(5, "ALLREDUCE"), 0, fingerprint(5, "BROADCAST")),
+    *table((2, -9, "10:01:12"), (0, 1, "10:11:14")),
+    *REMARKS,
+    RESTART,
+    FAILED.format(agent=42, local=3, pid=4242),
+]
+_ODD = [
+    "-1",
+    "18446744073709551615",
+    "99999999999999999999",
+    "4294967296",
+    "16777216",
+    "",
+    "(",
+    "]",
+]
+
+
+@given(st.lists(st.sampled_from(_LINES), max_size=40), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_log_makes_it_fail(lines: list[str], chance: random.Random) -> None:
+    """Any lines in any order, with numbers and brackets replaced by odd ones."""
+    odd = [
+        re.sub(r"\d+|[(\]]", lambda f: chance.choice([f[0]] * 6 + _ODD), line)
+        if chance.random() < 0.5
+        else line
+        for line in lines
+    ]
+    reader = Reader(2026)
+    reader.begin("job.out", None)
+    for line in searched(io.BytesIO("\n".join(odd).encode()), WORDS, reader.wants_all):
+        reader.take(line)
+    facts = reader.finish()
+    if facts.some:
+        frame = frame_of(facts, [Path("job.out")])
+        assert report(frame)
+        json.dumps(document(frame))

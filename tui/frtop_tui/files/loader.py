@@ -35,8 +35,8 @@ MAX_NOTES: Final = 20
 """On unreadable files; they appear above the verdict."""
 _NEXT: Final = (
     "frtop open takes a file of `frtop capture`, a folder of `frtop run --record`, or a folder of"
-    " Flight Recorder dumps and py-spy stacks; if frtop cannot find the rank in their names,"
-    " say where it is: --ranks-from 'host*_gpu{rank}'"
+    " Flight Recorder dumps and py-spy stacks, or logs; if frtop cannot find the rank in their"
+    " names, say where it is: --ranks-from 'host*_gpu{rank}'"
 )
 
 

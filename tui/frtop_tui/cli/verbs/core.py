@@ -47,7 +47,8 @@ def _diagnose(verbs: Verbs[Parser]) -> None:
     add_files(
         diagnose,
         "*",
-        "diagnose captures, black boxes, dumps, stacks or answers of ncclras instead of a live job",
+        "diagnose captures, black boxes, dumps, stacks, answers of ncclras or logs instead of a"
+        " live job; - is a log from standard input",
     )
     diagnose.add_argument("--json", action="store_true", help="print a JSON document")
     diagnose.add_argument(
@@ -70,8 +71,8 @@ def _open(verbs: Verbs[Parser]) -> None:
     add_files(
         opened,
         "+",
-        "captures, black boxes, Flight Recorder dumps, py-spy stacks, saved answers of ncclras, or"
-        " folders of them",
+        "captures, black boxes, Flight Recorder dumps, py-spy stacks, saved answers of ncclras,"
+        " logs, or folders of them",
     )
     opened.add_argument("--job", metavar="NAME",
                         help="name, run id or address:port (default: the one recorded last)"
