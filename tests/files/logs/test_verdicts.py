@@ -471,6 +471,10 @@ def test_a_text_without_such_lines_is_refused_with_the_next_step(tmp_path: Path)
     with pytest.raises(Unreadable, match=r"no line of .*train.txt says how a rank waited") as found:
         open_paths([path])
     assert "Watchdog caught" in found.value.next_step
+    write_dumps(tmp_path, one_missing())
+    frame = open_paths([tmp_path, path])
+    assert said(frame) == [("not_entered", "2")]
+    assert f"no line of {path} says how a rank waited or ended" in notes(frame)
 
 
 def test_a_log_that_begins_with_a_bracket_is_no_dump(tmp_path: Path) -> None:

@@ -13,12 +13,11 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.files import blackbox, capture, nccl_ras, pyspy
 from frtop_tui.files.flightrecorder.dump_file import may_be_dump
 from frtop_tui.files.flightrecorder.file_names import RankPattern, is_dump_name
-from frtop_tui.files.logs.job import PIPE
+from frtop_tui.files.logs.job import LOG_SUFFIXES, PIPE
 from frtop_tui.files.logs.scan import is_text
 from frtop_tui.job.units import counted
 
 SUFFIXES: Final = (".cap", blackbox.SUFFIX)
-LOG_SUFFIXES: Final = (".out", ".log", ".err", ".out.gz", ".log.gz", ".err.gz")
 MAX_FILES: Final = 16_384
 
 

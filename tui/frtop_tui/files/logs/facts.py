@@ -235,6 +235,7 @@ class Reader:
     def __init__(self, year: int) -> None:
         """`year`: of times that have none."""
         self._year = year
+        self.matched = 0  # lines that say something
         self._file, self._number, self._part = "", 0, 0
         self._file_rank: int | None = None
         self._clock = 0
@@ -278,6 +279,7 @@ class Reader:
         for pattern in PATTERNS:
             if (found := pattern.match(head.text)) is not None:
                 wall = head.wall_ns or self._clock
+                self.matched += 1
                 self._note(pattern.kind, _Match(found, line, head, process, wall))
                 break
 

@@ -52,7 +52,10 @@ from frtop_tui.job.units import byte_size, counted
 KIND: Final = "logs"
 OVER: Final = "these are logs: there is no job to ask"
 PIPE: Final = Path("-")
+LOG_SUFFIXES: Final = (".out", ".log", ".err", ".out.gz", ".log.gz", ".err.gz")
+"""Of logs in folders. Any other text is one only if it is named, and so has to say something."""
 MOST_QUOTED: Final = 6
+_SILENT: Final = "no line of {} says how a rank waited or ended"
 MOST_REMARKS: Final = 8
 _OF_RANK: Final = re.compile(
     r"(?<![A-Za-z])(?<!local[_-])(?<!node[_-])rank[_.-]?(\d{1,7})(?!\d)", re.IGNORECASE
@@ -71,16 +74,19 @@ def read(
     pattern: RankPattern | None = None,
     progress: Progress = quietly,
 ) -> LogFacts:
-    """What these files say; `problems` gets a sentence for each unreadable one."""
+    """What these files say; `problems` gets a sentence for each that is of no use."""
     reader = Reader(_year(paths))
     for number, path in enumerate(paths, 1):
         reader.begin("stdin" if path == PIPE else path.name, _rank_of(path, pattern))
-        said = f"reading logs: {number:,} of {len(paths):,}"
+        said, matched = f"reading logs: {number:,} of {len(paths):,}", reader.matched
         try:
             for line in _lines(path, reader, progress, said):
                 reader.take(line)
         except Unreadable as error:
             problems.append(f"{error.text}; {error.next_step}")
+            continue
+        if reader.matched == matched and not path.name.endswith(LOG_SUFFIXES):
+            problems.append(_SILENT.format(path))
     return reader.finish()
 
 
@@ -162,10 +168,9 @@ def said_of(facts: LogFacts, frame: Frame) -> list[str]:
 
 def silent(paths: Sequence[Path], problems: Sequence[str]) -> Unreadable:
     """The error for logs that say nothing of ranks."""
-    named = listed([str(path) for path in paths], 4)
-    text = f"no line of {named} says how a rank waited or ended"
+    text = _SILENT.format(listed([str(path) for path in paths], 4))
     return Unreadable(
-        listed([text, *problems]),
+        listed([*dict.fromkeys([text, *problems])]),
         'name the output of all ranks: it has torch\'s messages, such as "Watchdog caught"',
     )
 
