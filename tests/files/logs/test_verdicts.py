@@ -310,6 +310,17 @@ def test_an_exception_before_the_timeouts_is_their_cause(judged: Judge) -> None:
     assert fold(frame.verdicts[0].victims) == "0-1,3"
 
 
+def test_of_exceptions_without_times_the_one_that_was_written_first_comes_first(
+    judged: Judge,
+) -> None:
+    late, early = raised(0, "AttributeError: no batch"), raised(3, "KeyError: 'text'")
+    assert said(judged(joined(early, late)))[0] == ("dead", "3")
+    assert said(judged(joined(late, early)))[0] == ("dead", "0")
+    rows = table((0, -9, "10:01:00"), (3, 1, "10:05:00"))
+    frame = judged(joined(["[E1129 09:00:00.1 a.cpp:1] [rank1] will: Timeout(ms)="], early, rows))
+    assert said(frame)[0] == ("dead", "0")
+
+
 def test_a_logged_exception_is_a_note_and_no_cause(judged: Judge) -> None:
     handled = raised(2, "KeyError: 'tokenizer'", hooked=False)
     parts = [TORCH_2_7.gave_up(rank) for rank in (0, 1, 3)]

@@ -23,7 +23,8 @@ _NETWORK_TEXT: Final = re.compile(
     r"connection (closed|reset|refused|aborted|was (closed|reset))|closed by (remote )?peer"
     r"|broken pipe|socket (closed|error)|no route to host|remote process exited"
     r"|recv(ed)? 0 bytes|failed to recv|unhandled (system|cuda) error.*remote"
-    r"|gloo/transport/.*(closed|reset|error)|successfully reached monitoredbarrier",
+    r"|gloo/transport/.*(closed|reset|error)|successfully reached monitoredbarrier"
+    r"|communicator was aborted",
     re.IGNORECASE,
 )
 _TIMEOUT_TEXT: Final = re.compile(

@@ -77,6 +77,7 @@ class Counters(NamedTuple):
 class Thrown(NamedTuple):
     """An exception; frames as (file, line, function), the innermost first.
 
+    `wall_ns` is 0 if the line has no time; `clock_ns` is the last time in the file before it.
     `uncaught`: torch's own hook or its watchdog printed it. Others may have been caught, and only
     logged.
     """
@@ -86,6 +87,7 @@ class Thrown(NamedTuple):
     frames: tuple[tuple[str, int, str], ...]
     line: LogLine
     wall_ns: int
+    clock_ns: int
     uncaught: bool
 
 
@@ -179,6 +181,7 @@ class _Trace:
     """A traceback that is being read; `thrown` once its last line has come."""
 
     wall_ns: int
+    clock_ns: int
     uncaught: bool
     frames: list[tuple[str, int, str]] = field(default_factory=list)
     thrown: Thrown | None = None
@@ -387,7 +390,8 @@ class Reader:
         if kind == "timeout":
             _add_given_up(said, _given_up(found, group, line, one.wall_ns))
         elif kind == "fault":
-            fault = Thrown("DistBackendError", found["text"], (), line, one.wall_ns, uncaught=True)
+            times = one.wall_ns, one.wall_ns
+            fault = Thrown("DistBackendError", found["text"], (), line, *times, uncaught=True)
             said.thrown = said.thrown or fault
         elif group is not None:
             _add_counters(said, _counters(found, group, line))
@@ -488,7 +492,7 @@ class Reader:
                 return
             self._traced.append(one.process)
         self._read = 0
-        one.process.trace = _Trace(one.wall_ns, one.head.hooked)
+        one.process.trace = _Trace(one.head.wall_ns, one.wall_ns, one.head.hooked)
 
     def _go_on(self, process: _Process, trace: _Trace, head: Head, line: LogLine) -> None:
         """Takes the next line of a process that prints a traceback."""
@@ -509,7 +513,8 @@ class Reader:
         elif trace.frames and (found := _END.fullmatch(text)) is not None:
             kind, frames = found["kind"].rpartition(".")[2], tuple(reversed(trace.frames))
             said = (found["text"] or "")[:2000]
-            thrown = Thrown(kind, said, frames, line, trace.wall_ns, trace.uncaught)
+            times = trace.wall_ns, trace.clock_ns
+            thrown = Thrown(kind, said, frames, line, *times, trace.uncaught)
             if process.said.thrown is None or trace.uncaught >= process.said.thrown.uncaught:
                 process.said.thrown = thrown
             if trace.uncaught:

@@ -286,11 +286,13 @@ class _Job:
             group = self._label(given_up.group)
             number = f" #{given_up.number}" if given_up.number is not None else ""
             text = f"{_kind(given_up.op)}{number}{group} timed out after {given_up.ran_ms} ms"
-            return self._uncaught("DistBackendError", text, given_up.wall_ns)
+            return self._uncaught("DistBackendError", text, given_up.wall_ns, given_up.line)
         if thrown is None:
             return None
         frames = tuple(wire.TraceFrame(of, file, line) for file, line, of in thrown.frames)
-        return self._uncaught(thrown.kind, thrown.text, thrown.wall_ns, frames)
+        ended_ns = said.exit.wall_ns if said.exit is not None else 0
+        at_ns = thrown.wall_ns or ended_ns or thrown.clock_ns
+        return self._uncaught(thrown.kind, thrown.text, at_ns, thrown.line, frames)
 
     def _label(self, group: str | None) -> str:
         if group is None:
@@ -298,9 +300,15 @@ class _Job:
         return f" of {group_label(group, self._facts.names.get(group, ''))}"
 
     def _uncaught(
-        self, kind: str, text: str, wall_ns: int, frames: tuple[wire.TraceFrame, ...] = ()
+        self,
+        kind: str,
+        text: str,
+        wall_ns: int,
+        line: LogLine,
+        frames: tuple[wire.TraceFrame, ...] = (),
     ) -> wire.UncaughtException:
-        at = wall_ns or self._facts.first_ns
+        # Of two that have the same time, the one that was written first came first.
+        at = (wall_ns or self._facts.first_ns) + line.number
         return wire.UncaughtException(printable(kind), text, "", True, at, frames)
 
     def _exit(self, said: RankLines) -> wire.ExitInfo | None:

@@ -91,7 +91,7 @@ PATTERNS: Final = (
          "torch 1.9"),
     _row("traceback", "Traceback (most recent call last)",
          r"^Traceback \(most recent call last\):", "Python"),
-    _row("remark", "Xid", r"NVRM: Xid \((?P<device>[^)]*)\): (?P<xid>\d+)", "NVIDIA's driver"),
+    _row("remark", "NVRM: Xid (", r"NVRM: Xid \([^)]*\): \d+", "NVIDIA's driver"),
     _row("remark", "oom", r"oom[-_]kill|oom_reaper: reaped", "Linux, Slurm"),
     _row("remark", "ut of memory: Killed process",
          r"[Oo]ut of memory: Killed process \d+", "Linux"),
