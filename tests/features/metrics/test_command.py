@@ -318,7 +318,7 @@ def test_the_page_and_the_dashboard_have_the_metrics_that_there_are() -> None:
     # Of statistics, which this frame has not: see `job_statistics`.
     empty |= {"frtop_op_seconds", "frtop_op_bus_bytes_per_second", "frtop_step_part_seconds",
               "frtop_samples_per_second", "frtop_rank_own_seconds", "frtop_window_seconds",
-              "frtop_op_skew_seconds", "frtop_group_skew_seconds"}  # fmt: skip
+              "frtop_op_skew_seconds", "frtop_group_skew_seconds", "frtop_reported"}  # fmt: skip
     assert there - page == set()
     assert page - there <= empty
     shown = set(re.findall(r"frtop_\w+", " ".join(target["expr"] for panel in PANELS
