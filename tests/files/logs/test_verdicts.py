@@ -177,6 +177,15 @@ def test_a_laggard_is_only_suspected_while_another_rank_is_missing(judged: Judge
     assert said(some) == [("not_entered", "1")]
 
 
+def test_a_laggard_is_only_suspected_in_a_job_with_several_groups(judged: Judge) -> None:
+    """It may have waited in the other one, where its own time was not out yet."""
+    parts = one_late(TORCH_2_7)
+    parts[0] += TORCH_2_7.was_asked(0, 5, 4, TP)
+    frame = judged(joined(*parts))
+    assert said(frame) == [("not_entered", "1")]
+    assert frame.verdicts[0].confidence == "suspect"
+
+
 def test_lines_of_ranks_in_files_of_their_own_are_one_job(judged: Judge) -> None:
     parts = one_late(TORCH_2_7)
     frame = judged(**{f"node{n}": joined(part) for n, part in enumerate(parts)})
@@ -223,6 +232,8 @@ def test_the_rank_of_the_work_line_is_that_of_any_group(judged: Judge) -> None:
     ))  # fmt: skip
     assert said(frame) == [("undecided", "")]
     assert {13, 15} <= frame.ranks.keys() - set(frame.coverage.unreachable)
+    assert any("rank 13: DistBackendError: all_to_all_single #216 of mesh_dp timed out" in line
+               for line in frame.verdicts[0].evidence)  # fmt: skip
     assert frame.ranks[15].exception is not None
     assert "of mesh_tp" in frame.ranks[15].exception.text
     assert not {0, 1} & frame.ranks.keys()

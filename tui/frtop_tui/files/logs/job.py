@@ -63,9 +63,11 @@ _OF_RANK: Final = re.compile(
 _ABORT: Final = -6
 _TERMINATED: Final = -15
 _GROUP: Final = 1
-_BARRIER: Final = 1_000_000
-_WRAPPER: Final = 1_000_001
-"""Ids of groups: those that torch names, of a monitored barrier, of a `ProcessGroupWrapper`."""
+_OTHER: Final = 1_000_000
+_BARRIER: Final = 2_000_000
+_WRAPPER: Final = 2_000_001
+"""Ids of groups: those in which ops timed out, others that torch names, of a monitored barrier, of
+a `ProcessGroupWrapper`."""
 
 
 def read(
@@ -192,10 +194,17 @@ class _Job:
         extra = {*self._calls, *(self._barrier.missing if self._barrier else ())}
         self.ranks = sorted({*facts.ranks, *extra})
         self.world = max(facts.world, max(self.ranks, default=-1) + 1)
-        named = (group for mine in self._stuck.values() for group in mine if group is not None)
-        self._groups = {
-            name: self._group(name, _GROUP + number)
-            for number, name in enumerate(dict.fromkeys(named))
+        stuck = dict.fromkeys(g for mine in self._stuck.values() for g in mine if g is not None)
+        self._members: dict[str, list[int]] = {}
+        for rank, one in sorted(facts.ranks.items()):
+            for name in dict.fromkeys([*one.group_ranks, *self._stuck.get(rank, ())]):
+                if name is not None:
+                    self._members.setdefault(name, []).append(rank)
+        self._groups = {name: self._group(name, _GROUP + n) for n, name in enumerate(stuck)}
+        self._others = {
+            name: wire.Group(_OTHER + n, name, self._of(name), "nccl", fold(ranks), exact=False)
+            for n, (name, ranks) in enumerate(self._members.items())
+            if name not in stuck
         }
         everyone = fold(range(self.world))
         self._own = {
@@ -205,18 +214,24 @@ class _Job:
 
     def _group(self, name: str, number: int) -> wire.Group:
         """A group in which some rank's op did not finish; which ranks are in it is not written."""
-        ranks = self._facts.ranks
-        members = [r for r, said in ranks.items() if name in said.group_ranks or self._at(r, name)]
-        numbers = [
-            ranks[rank].group_ranks[name] for rank in members if name in ranks[rank].group_ranks
-        ]
-        stuck = [mine[name] for mine in self._stuck.values() if name in mine]
-        comparable = len(numbers) == len(set(numbers)) and not any(
-            one.op in NOT_COMPARABLE or one.number is None for one in stuck
+        said = [self._facts.ranks[rank] for rank in self._members[name]]
+        places = [one.group_ranks[name] for one in said if name in one.group_ranks]
+        comparable = len(places) == len(set(places)) and not any(
+            one.group == name and (one.op in NOT_COMPARABLE or one.number is None)
+            for mine in said
+            for one in mine.given_up.values()
         )
-        folded_members = fold(range(self.world)) if name == "0" else fold(sorted(members))
-        label = self._facts.names.get(name, DEFAULT if name == "0" else "")
-        return wire.Group(number, name, label, "nccl", folded_members, exact=comparable)
+        members = fold(range(self.world) if name == "0" else self._members[name])
+        return wire.Group(number, name, self._of(name), "nccl", members, exact=comparable)
+
+    def _of(self, name: str) -> str:
+        """The description of a group."""
+        return self._facts.names.get(name, DEFAULT if name == "0" else "")
+
+    def _stuck_groups(self, rank: int, said: RankLines) -> list[str]:
+        """The groups of a rank in which some rank's op did not finish."""
+        own = [*self._stuck.get(rank, ()), *(counters.group for counters in said.counters.values())]
+        return [name for name in dict.fromkeys(own) if name is not None and name in self._groups]
 
     def _at(self, rank: int, group: str) -> int | None:
         """The op of a group that the rank is known to have issued last, or that it is stuck in."""
@@ -235,7 +250,8 @@ class _Job:
         groups = dict[int, wire.Group]()
         fronts = dict[int, wire.GroupProgress]()
         pending = list[wire.Op]()
-        for name, group in self._groups.items() if rank in self._facts.ranks else ():
+        for name in self._stuck_groups(rank, said):
+            group = self._groups[name]
             at = self._at(rank, name)
             one = self._stuck.get(rank, {}).get(name)
             op = _op(one, group) if one is not None else None
@@ -253,15 +269,17 @@ class _Job:
             came = rank == barrier.by
             last = _barrier_op() if came else None
             fronts[_BARRIER] = wire.GroupProgress(_BARRIER, 0 if came else -1, 0, 0, last)
+        known = bool(groups)
+        groups |= {one.id: one for name, one in self._others.items() if name in said.group_ranks}
         thrown, ended = self._exception(said), self._exit(said)
-        state: RankState = "moving" if groups else "unreachable"
+        state: RankState = "moving" if known else "unreachable"
         newest = self._facts.newest_ns
         return ObservedRank(
             rank=rank,
             host=printable(said.exit.host) if said.exit is not None else "",
             key=rank + 1,
             identity=wire.Identity(0, 0, rank, -1, job),
-            evidence=replace(LOGS, has_numbers=bool(groups), has_exceptions=thrown is not None),
+            evidence=replace(LOGS, has_numbers=known, has_exceptions=thrown is not None),
             state="dead" if thrown or ended else state,
             state_since_ns=newest,
             reported_ns=newest,
@@ -285,7 +303,8 @@ class _Job:
         if given_up is not None and (thrown is None or not _is_before(thrown.line, given_up.line)):
             group = self._label(given_up.group)
             number = f" #{given_up.number}" if given_up.number is not None else ""
-            text = f"{_kind(given_up.op)}{number}{group} timed out after {given_up.ran_ms} ms"
+            waited = given_up.ran_ms // 1000 * 1000 or given_up.ran_ms  # ranks differ by some ms
+            text = f"{_kind(given_up.op)}{number}{group} timed out after {waited} ms"
             return self._uncaught("DistBackendError", text, given_up.wall_ns, given_up.line)
         if thrown is None:
             return None
@@ -384,7 +403,11 @@ class _Job:
         if said.thrown is not None:
             found.append(said.thrown.line)
         found += [one.line for one in _oldest(said)]
-        last = [c for name in self._groups if (c := self._last(rank, name)) is not None]
+        last = [
+            c
+            for name in self._stuck_groups(rank, said)
+            if (c := self._last(rank, name)) is not None
+        ]
         found = (
             [*(c.line for c in last), *found]
             if not said.given_up

@@ -21,6 +21,7 @@ from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.words.phrases import (
     Tense,
     broken_evidence,
+    by_text,
     cut,
     gave_up_text,
     label_of,
@@ -152,7 +153,7 @@ def _timed_out(deaths: Sequence[Death], others: Sequence[int]) -> Sentences:
         f"{folded(one.rank for one in first)} {gave_up_text(first[0])}; {late}",
         Why("unknown", "unknown", "torch's own timeout (watchdog timeout) ended the job"),
         step,
-        _texts(deaths[:6]),
+        tuple(by_text((death.rank, death.text) for death in deaths)[:6]),
         (f"what {folded(others)} did",) if others else (),
     )
 
