@@ -112,6 +112,7 @@ def _ops(dist: Any) -> dict[str, Callable[[], object]]:
 
     small, large = torch.ones(64), torch.ones(512)
     listed = [torch.ones(64) for _ in range(8)]
+    functional, name = torch.ops._c10d_functional, dist.group.WORLD.group_name  # noqa: SLF001
     return {
         "all_reduce": lambda: dist.all_reduce(small),
         "all_reduce, line 300 of a function": _deep_in_a_function(partial(dist.all_reduce, small)),
@@ -123,6 +124,9 @@ def _ops(dist: Any) -> dict[str, Callable[[], object]]:
         "all_to_all_single": lambda: dist.all_to_all_single(large, large),
         "barrier": dist.barrier,
         "isend": lambda: dist.isend(small, 1),
+        "functional all_reduce and wait_tensor": lambda: functional.wait_tensor(
+            functional.all_reduce(small, "sum", name)
+        ),
     }
 
 

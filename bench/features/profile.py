@@ -3,6 +3,8 @@
 One process with the recorder trains 12 layers. Blocks before, during and after an order alternate
 within the process, so all see the same machine; medians of steps count. The order goes to the
 rank's own socket, as from an agent.
+
+Then traces as a script's own profiler writes them are merged: time and peak memory.
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from bench.dumps import run
+
 STEPS: Final = 40
 ROUNDS: Final = 5
 LAYERS: Final = 12
+MERGED: Final = 4
+MERGED_OPS: Final = 200_000
 WAYS: Final[dict[str, dict[str, bool]]] = {
     "plain": {},
     "shapes": {"shapes": True},
@@ -44,6 +50,35 @@ def main() -> None:
         print(f"{way:<18}{before:>9.2f}{during:>9.2f}{after:>9.2f}{events:>9,.0f}{still_ms:>9.0f}"
               f"{1000 * still_ms / events:>9.1f}{found['file_mb']:>9.1f}"
               f"{found['memory_mb']:>+9.0f}")  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        size_mb = _write_traces(Path(folder)) / 1e6
+        command = [
+            sys.executable,
+            "-m",
+            "frtop_tui",
+            "profile",
+            folder,
+            "-o",
+            f"{folder}/all.json.gz",
+        ]
+        seconds, cpu, memory, said = run(command)
+    print(f"frtop profile TRACES of {MERGED} ranks, {size_mb:.0f} MB: {seconds:.1f} s "
+          f"({cpu:.1f} s of CPU), {memory:.0f} MB; {said.strip().splitlines()[-1]}")  # fmt: skip
+
+
+def _write_traces(folder: Path) -> int:
+    """Writes a trace for each rank: collectives as NCCL records them, and many small ops."""
+    from features.profile.script_traces import document, nccl, span  # noqa: PLC0415 - of the tests
+
+    size = 0
+    for rank in range(MERGED):
+        ops = [span("aten::add", n * 1.5, 1.0, rank, "cpu_op") for n in range(MERGED_OPS)]
+        path = folder / f"rank{rank}.pt.trace.json"
+        text = json.dumps(
+            document(rank, [*nccl(rank, numbers=True), *ops], ahead_ns=rank * 5_000_000)
+        )
+        size += path.write_text(text)
+    return size
 
 
 def _child(way: str) -> dict[str, float]:
