@@ -20,6 +20,7 @@ from frtop_tui.job.naming import printable
 
 MAX_PROCESSES: Final = 131_072
 MAX_REMARKS: Final = 64
+MAX_VERSIONS: Final = 4
 MAX_PARTS: Final = 4_096
 MAX_OF_RANK: Final = 64
 """Timeouts, and counters, of one rank."""
@@ -151,6 +152,7 @@ class LogFacts:
     ranks: dict[int, RankLines] = field(default_factory=dict)
     unknown: list[Thrown] = field(default_factory=list)  # exceptions of unknown ranks
     remarks: list[LogLine] = field(default_factory=list)  # of hosts, libraries and launchers
+    versions: dict[str, LogLine] = field(default_factory=dict)  # of NCCL: the first line of each
     disagreements: list[Disagreement] = field(default_factory=list)
     barriers: list[MissedBarrier] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # descriptions of groups
@@ -362,7 +364,7 @@ class Reader:
 
     def _note(self, kind: Kind, one: _Match) -> None:
         wall, facts = one.wall_ns, self._facts
-        if wall and kind != "remark":
+        if wall and kind not in ("remark", "version"):
             facts.first_ns = min(facts.first_ns or wall, wall)
             facts.newest_ns = max(facts.newest_ns, wall)
         match kind:
@@ -382,6 +384,8 @@ class Reader:
                 facts.world = min(MAX_RANKS, max(facts.world, size))
             case "remark":
                 facts.remarks += [one.line][: MAX_REMARKS - len(facts.remarks)]
+            case "version" if len(facts.versions) < MAX_VERSIONS:
+                facts.versions.setdefault(one.found["version"], one.line)
 
     def _note_group(self, kind: Kind, one: _Match) -> None:
         """A line of ProcessGroupNCCL."""

@@ -155,7 +155,7 @@ def remarks_of(facts: LogFacts) -> list[str]:
     unknown = [
         f"{one.line.file}:{one.line.number}: {one.kind}: {one.text}" for one in facts.unknown
     ]
-    lines = [*map(str, facts.remarks), *map(printable, unknown)]
+    lines = [*map(str, (*facts.versions.values(), *facts.remarks)), *map(printable, unknown)]
     more = len(lines) - MOST_REMARKS
     return [*lines[:MOST_REMARKS], *([f"and {more} more lines like these"] if more > 0 else [])]
 

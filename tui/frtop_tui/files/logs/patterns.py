@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 Kind = Literal[
     "timeout", "status", "fault", "mismatch", "barrier", "reached", "world", "restart", "failed",
-    "traceback", "remark", "repeats",
+    "traceback", "remark", "repeats", "version",
     "failure time", "failure host", "failure rank", "failure exit",
 ]  # fmt: skip
 
@@ -110,6 +110,11 @@ PATTERNS: Final = (
     _row("remark", "DataLoader worker (pid",
          r"DataLoader worker \(pid\S* \d+\) (?:is killed by signal|exited unexpectedly)",
          "torch 1.0"),
+    _row("remark", "below the recommended minimum of",
+         r"Detected kernel version \S{1,64}, which is below the recommended minimum of",
+         "accelerate 0.22"),
+    _row("version", "NCCL version ", r"NCCL version (?P<version>\d{1,3}\.\d{1,3}\.\d{1,3})",
+         "NCCL 2"),
 )  # fmt: skip
 WORDS: Final = tuple(dict.fromkeys(one.word.encode() for one in PATTERNS))
 """What `scan` searches for."""
