@@ -5,7 +5,7 @@ The core knows no feature by name. It imports these modules from the folders tha
     verbs.py     VERBS        verbs of the command line; imported at every start, so it must be fast
                  BESIDE_RUN   what `frtop run` can start beside a job
     settings.py  TABLES       tables of the configuration file, and SETTINGS in them
-    notes.py     NOTES        what other sources know about the culprits of a live job
+    notes.py     NOTES        what else is known of the culprits of a frame, by a name for programs
     screens.py   SCREENS      views, commands, keys, styles; imported to draw
     follow.py    FOLLOWERS    what to ask agents while somebody looks at a job
     events.py    PAGE         title and structs of events, for the reference of fields
@@ -29,3 +29,12 @@ def contributions(module: str, name: str) -> Iterator[Any]:
         found = importlib.import_module(f"frtop_tui.features.{path.parent.name}.{module}")
         if hasattr(found, name):
             yield getattr(found, name)
+
+
+def notes_on(frame: object) -> dict[str, list[str]]:
+    """What features know of a frame's culprits from elsewhere, such as earlier verdicts."""
+    return {
+        key: lines_on(frame)
+        for notes in contributions("notes", "NOTES")
+        for key, lines_on in notes.items()
+    }

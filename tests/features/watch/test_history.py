@@ -143,7 +143,7 @@ def test_diagnose_says_what_was_before(
     monkeypatch.setattr("frtop_tui.cli.live.connect", lambda _: ScriptedSource([frame]))
     before = f"{host} gpu5 was the culprit 3 times in 14 days before this run"
     main(["diagnose", "--json"])
-    assert json.loads(capsys.readouterr().out)["before"] == [before]
+    assert json.loads(capsys.readouterr().out)["before"] == [f"{before}: `frtop history`"]
     main(["diagnose"])
     assert f"note  {before}: `frtop history`" in capsys.readouterr().out
 

@@ -13,7 +13,7 @@ from frtop_tui.cli.live import connected, wait_for_report
 from frtop_tui.cli.output import show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import printable
-from frtop_tui.registry import contributions
+from frtop_tui.registry import notes_on
 from frtop_tui.text.exit_status import exit_status
 from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
@@ -21,20 +21,13 @@ from frtop_tui.text.plain import text
 
 def run(options: argparse.Namespace) -> int:
     frame = open_files(options, explain=options.explain) if options.paths else _live(options)
-    before = _before(frame)
+    known = notes_on(frame)
     if options.json:
-        print(json.dumps({**document(frame), "before": before}, indent=1))
+        print(json.dumps({**document(frame), **known}, indent=1))
     else:
-        notes = [f"note  {printable(line)}: `frtop history`" for line in before]
+        notes = [f"note  {printable(line)}" for lines in known.values() for line in lines]
         print("\n".join([*text(frame), *notes]))
     return exit_status(frame)
-
-
-def _before(frame: Frame) -> list[str]:
-    """What features know about the culprits of a live job, such as earlier verdicts."""
-    if frame.recorded is not None or not frame.verdicts:
-        return []
-    return [line for notes in contributions("notes", "NOTES") for line in notes(frame)]
 
 
 def _live(options: argparse.Namespace) -> Frame:

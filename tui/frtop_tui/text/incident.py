@@ -56,8 +56,11 @@ CLOCK_COLUMNS: Final = ("host", "state", "agent", "clock against ours", "error a
 _VERSIONS: Final = ("torch", "python")
 
 
-def incident_of(frame: Frame, version: str) -> Document:
-    """The report on a frame, with the wait-for graph if the frame has its trace."""
+def incident_of(frame: Frame, version: str, known: Iterable[str] = ()) -> Document:
+    """The report on a frame, with the wait-for graph if the frame has its trace.
+
+    `known` is what features know of its culprits from elsewhere.
+    """
     merged = merge_frame(frame, sorted(frame.ranks))
     settings = environment(frame.ranks.values())
     common = {name: value for name, value in settings.common.items() if name not in _VERSIONS}
@@ -78,6 +81,7 @@ def incident_of(frame: Frame, version: str) -> Document:
         verdicts=tuple(verdict_text(one, frame) for one in frame.verdicts),
         no_verdict="" if frame.verdicts else no_verdict_words(frame),
         sections=(
+            section("Known from elsewhere", items(known)),
             section("Notes", items(notes)),
             section("Who waits for whom", _waits(frame.trace)),
             section("Ranks", _ranks(frame)),

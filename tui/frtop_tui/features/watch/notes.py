@@ -13,11 +13,12 @@ from frtop_tui.features.watch.offenders import DAY_S, DAYS, said_before
 
 
 def former_culprits(frame: Frame) -> list[str]:
-    """What the history in its usual place says about a frame's culprits."""
-    if not state_folder():
+    """What the history in its usual place says about a live frame's culprits."""
+    if frame.recorded is not None or not frame.verdicts or not state_folder():
         return []
     found = CulpritHistory(history_path(None)).since(time.time() - DAYS * DAY_S)
-    return list({line: None for one in frame.verdicts for line in said_before(found, frame, one)})
+    lines = dict.fromkeys(line for one in frame.verdicts for line in said_before(found, frame, one))
+    return [f"{line}: `frtop history`" for line in lines]
 
 
-NOTES: Final = former_culprits
+NOTES: Final = {"before": former_culprits}

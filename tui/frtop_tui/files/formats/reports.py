@@ -7,6 +7,7 @@ from importlib import metadata
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.formats.frame_json import frame_json
+from frtop_tui.registry import notes_on
 from frtop_tui.text import html_page
 from frtop_tui.text import markdown as markdown_page
 from frtop_tui.text.document import Document
@@ -26,4 +27,5 @@ def json(frame: Frame) -> bytes:
 
 
 def _incident(frame: Frame) -> Document:
-    return incident_of(with_trace(frame), metadata.version("frtop"))
+    known = [line for lines in notes_on(frame).values() for line in lines]
+    return incident_of(with_trace(frame), metadata.version("frtop"), known)
