@@ -82,6 +82,18 @@ def test_a_fault_of_the_host_needs_no_version(tmp_path: Path) -> None:
     assert [one.headline for one in found.verdicts] == [one.headline for one in alone.verdicts]
 
 
+def test_where_an_exception_was_raised_nothing_hangs(tmp_path: Path) -> None:
+    old = "Detected kernel version 5.4.0, which is below the recommended minimum of 5.5.0"
+    (line,) = known_faults(logged(tmp_path, old))
+    assert line.startswith("may be old kernel: ")
+    path = tmp_path / "slurm-8.out"
+    file = "/opt/vllm/distributed/custom_all_reduce.py"
+    path.write_text(joined([old], raised(1, "ValueError: no", file)))
+    found = open_paths([path])
+    assert [one.kind for one in found.verdicts] == ["dead"]
+    assert known_faults(found) == []
+
+
 def test_a_line_of_a_healthy_log_is_none(tmp_path: Path) -> None:
     path = tmp_path / "slurm-7.out"
     path.write_text(joined([VERSION.format("2.21.5"), SEGMENT]))

@@ -31,6 +31,7 @@ def said(text: str) -> Facts:
 
 ABORT: Final = Facts(threads=stack("ncclCommAbort (libnccl.so.2)", "main (train.py)"))
 CROSS: Final = Facts(differing=frozenset({"NCCL_CROSS_NIC"}))
+OLD: Final = "Detected kernel version 5.4.0, which is below the recommended minimum of 5.5.0"
 IB: Final = "node3:1:2 [0] net_ib.cc:9 NCCL WARN NET/IB: Got completion from peer 10.0.0.3<4> with "
 EXAMPLES: Final[dict[str, tuple[Facts, Facts]]] = {
     "nccl#2353": (
@@ -95,8 +96,8 @@ EXAMPLES: Final[dict[str, tuple[Facts, Facts]]] = {
         said("DistNetworkError: the client socket has timed out"),
     ),
     "old kernel": (
-        said("Detected kernel version 5.4.0, which is below the recommended minimum of 5.5.0"),
-        said("kernel 5.4.0"),
+        replace(said(OLD), hangs=True),
+        said(OLD),
     ),
     "pytorch#119393": (
         Facts(threads=stack("cudaEventDestroy (libcudart.so.12)")),

@@ -48,6 +48,7 @@ def facts_of(frame: Frame) -> Facts | None:
         differing=frozenset(settings.different),
         ops=frozenset(_kinds(views)) | {one.op.kind for one in verdicts if one.op is not None},
         world=frame.job.world_size if frame.job is not None else len(frame.ranks),
+        hangs=any(one.kind != "dead" for one in verdicts),
         uneven="" not in hosts and len(set(hosts.values())) > 1 and frame.coverage.complete,
     )
 
@@ -59,12 +60,13 @@ def _kinds(views: list[JudgedRank]) -> Iterator[str]:
 
 
 def _threads(view: JudgedRank) -> Iterator[tuple[str, ...]]:
-    """Stacks of Python, of C and C++ if somebody took them, and of what it raised."""
+    """Stacks of Python, and of C and C++ if somebody took them.
+
+    Those of exceptions are no signs: a rank that raised one does not hang there.
+    """
     stacks = [thread.frames for thread in view.threads]
     if view.native is not None:
         stacks += [thread.frames for thread in view.native.dump.threads]
-    if view.exception is not None:
-        stacks.append(view.exception.frames)
     for frames in stacks:
         yield tuple(map(_written, frames))
 

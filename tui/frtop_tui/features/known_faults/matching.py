@@ -15,6 +15,7 @@ from frtop_tui.features.known_faults.model import (
     BlockedIn,
     Differs,
     Facts,
+    Hangs,
     HasSetting,
     KnownFault,
     Line,
@@ -110,8 +111,8 @@ def _is_there(sign: Sign, facts: Facts) -> bool:
             return name in facts.differing
         case BlockedIn(kinds, world):
             return facts.world >= world and not facts.ops.isdisjoint(kinds)
-        case Uneven():
-            return facts.uneven
+        case Uneven() | Hangs():
+            return facts.uneven if isinstance(sign, Uneven) else facts.hangs
 
 
 def lines_of(found: Iterable[Match]) -> Iterator[str]:

@@ -54,7 +54,12 @@ class Uneven:
     """Hosts have different numbers of ranks."""
 
 
-Sign = Line | Stack | HasSetting | Differs | BlockedIn | Uneven
+@dataclass(frozen=True, slots=True)
+class Hangs:
+    """Some verdict is on more than the end of a rank."""
+
+
+Sign = Hangs | Line | Stack | HasSetting | Differs | BlockedIn | Uneven
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ class Facts:
     ops: frozenset[str] = frozenset()
     world: int = 0
     uneven: bool = False
+    hangs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Final
 from frtop_tui.features.known_faults.model import (
     BlockedIn,
     Differs,
+    Hangs,
     HasSetting,
     KnownFault,
     Line,
@@ -145,7 +146,7 @@ FAULTS: Final = (
         cure="call torch.cuda.set_device, or pass device_id to init_process_group",
     ),
     KnownFault(
-        "port taken", "another job on the host has the port of this job's store",
+        "port taken", "another process on the host has a port that this job needs",
         (Line(r"EADDRINUSE|[Aa]ddress already in use"),),
         "an address is already in use",
         f"{_TORCH_DOCS}elastic/run.html", "high",
@@ -153,8 +154,8 @@ FAULTS: Final = (
     ),
     KnownFault(
         "old kernel", "processes may hang on Linux before 5.5",
-        (Line(r"Detected kernel version .* is below the recommended minimum of"),),
-        "accelerate's warning of an old kernel",
+        (Line(r"Detected kernel version .* is below the recommended minimum of"), Hangs()),
+        "a hang, and accelerate's warning of an old kernel",
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/other.py",
         "medium",
         provided="nothing else explains the hang",
