@@ -466,6 +466,13 @@ def test_what_hosts_wrote_is_noted_with_its_line(judged: Judge) -> None:
     assert not frame.verdicts
 
 
+def test_a_desync_report_is_a_note_and_blames_nobody(judged: Judge) -> None:
+    laggard = "\t     [1] finished collective #4, but didn't join collective #5 (count from 1)"
+    frame = judged(joined(TORCH_2_7.gave_up(0), [laggard]))
+    assert said(frame) == [("undecided", "")]
+    assert "[1] finished collective #4" in notes(frame)
+
+
 def test_ray_leaves_out_lines(judged: Judge) -> None:
     repeated = " [repeated 7x across cluster] (Ray deduplicates logs by default.)"
     frame = judged(joined(TORCH_2_7.gave_up(0), ["(pid=3) loading" + repeated]))

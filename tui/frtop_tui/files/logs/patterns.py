@@ -113,6 +113,10 @@ PATTERNS: Final = (
     _row("remark", "below the recommended minimum of",
          r"Detected kernel version \S{1,64}, which is below the recommended minimum of",
          "accelerate 0.22"),
+    # Of a desync report: its ranks are a group's, and groups overwrite each other's. Only a note.
+    _row("remark", "collective #",
+         r"\[[\d, ]{1,400}\] (?:joined but didn't finish collective #\d{1,20}"
+         r"|finished collective #\d{1,20}, but didn't join collective #)", "torch 2.0"),
     _row("version", "NCCL version ", r"NCCL version (?P<version>\d{1,3}\.\d{1,3}\.\d{1,3})",
          "NCCL 2"),
 )  # fmt: skip
