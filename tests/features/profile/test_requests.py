@@ -115,7 +115,10 @@ def test_a_warm_up_leaves_nothing_when_it_ends_early(rank: InteractiveRank, how:
     assert ask(rank)["stage"] == "warming"
     if how == "withdrawn":
         ask(rank, "withdraw")
-        rank.run("steps(1)")
+        rank.run("import time; begun = time.monotonic(); steps(1)")
+        rank.run(
+            "assert time.monotonic() - begun < 3.0"
+        )  # a step took 5 s: the lock waited for itself
         told = stage(rank, "over")
         assert told["error"] == "gone"
     elif how == "stop":

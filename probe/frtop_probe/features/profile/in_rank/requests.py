@@ -310,7 +310,7 @@ class ProfileRequests(RankFeature):
         session.ending = f"torch's profiler failed: {type(error).__name__}: {error}"[:300]
         if session.stage == "running" and session.profiler is not None:
             with suppress(Exception):
-                session.profiler.end()
+                self._end_profiler(session.profiler)
             session.ended = time.monotonic()
             self._ended(session, "failed")
         else:
@@ -382,9 +382,17 @@ class ProfileRequests(RankFeature):
         if session.clocks:
             session.clocks.append(_clocks())
         assert session.profiler is not None
-        session.profiler.end()
+        self._end_profiler(session.profiler)
         session.ended = time.monotonic()
         session.stood_still_ns += round((session.ended - begun) * 1e9)
+
+    def _end_profiler(self, profiler: TorchProfiler) -> None:
+        """Ends it. One that only warms up is started for that, which is no start of the script."""
+        self._ours = True
+        try:
+            profiler.end()
+        finally:
+            self._ours = False
 
     def _script_enters(self) -> None:
         """Ends our profiler without a file, because the script starts its own."""
