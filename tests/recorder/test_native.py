@@ -516,6 +516,40 @@ def test_the_waits_of_functional_collectives_are_seen(tmp_path: Path, cache: str
     assert seen[4].done_ns < 0
 
 
+def test_a_wait_that_waits_for_nothing_ends_no_op(tmp_path: Path, cache: str) -> None:
+    """`wait_tensor` knows only functional collectives: for other ops it returns at once."""
+    program = """
+        import torch.distributed._functional_collectives as functional
+        from frtop_probe.ring.reader import Ring
+        dist.init_process_group("gloo")
+        store = dist.distributed_c10d._get_default_store()
+        functional.all_reduce(t(4), "sum", dist.group.WORLD).sum()
+        tensors = [t(4), t(4), t(4), t(4), t(8)]
+        def issue():
+            move = dist.irecv if rank == 0 else dist.isend
+            return [
+                dist.all_reduce(tensors[0], async_op=True),
+                dist.all_gather([tensors[1], tensors[2]], t(4), async_op=True),
+                dist.reduce_scatter_tensor(tensors[3], t(8), async_op=True),
+                move(tensors[4], peer),
+            ]
+        if rank == 0:
+            works = issue()
+            for tensor in tensors:
+                functional.wait_tensor(tensor)
+            pending = Ring(recorder().ring.path).pending()
+            print(len(pending), *[row.wait_ns for row in pending])
+            store.set("seen", "")
+        else:
+            store.wait(["seen"])
+            works = issue()
+        for work in works:
+            work.wait()
+    """
+    first, _ = run_native(dedent(program) + dedent(LAST), tmp_path / "rings", cache, ranks=2)
+    assert first.out.split() == ["4"] + ["0"] * 4
+
+
 def test_an_op_ends_once(tmp_path: Path, cache: str) -> None:
     program = """
         dist.init_process_group("gloo")

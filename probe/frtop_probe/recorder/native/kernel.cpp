@@ -1101,6 +1101,10 @@ struct Wait {
     }
     forget_handle(state, sequence);
   }
+  /* It was no wait for this op: takes back when it began. */
+  void was_none() const {
+    if (get(&slot->sequence) == sequence && get(&slot->wait) == begun) write_wait(state, sequence, 0);
+  }
 };
 
 /* As `is_complete`, while the exception of a wait is set. */
@@ -1137,12 +1141,14 @@ PyMethodDef wait_method{"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<v
                         METH_FASTCALL | METH_KEYWORDS, nullptr};
 
 /* The newest pending op, of the last few, that writes to a storage: of its outputs, if it has any, else
- * of all its tensors. 0: there is none. */
+ * of all its tensors. 0: there is none. Messages are none: functional collectives send none. */
 u64 find_writer(State* state, const void* storage) {
   u64 head = get(state->cells + HEAD);
   for (u64 sequence = head; storage && sequence && head - sequence < MOST_SEARCHED; sequence--) {
     Refs& refs = state->refs[sequence % REFS];
     if (refs.sequence.load(std::memory_order_relaxed) != sequence) continue;
+    const Slot* slot = state->slot(sequence);
+    if (get(&slot->sequence) == sequence && slot->flags & P2P) continue;
     Locked lock(refs.lock);
     if (refs.sequence != sequence) continue;
     bool has_outputs = false, is_output = false, is_there = false;
@@ -1157,7 +1163,25 @@ u64 find_writer(State* state, const void* storage) {
   return 0;
 }
 
-/* `wait_tensor`: C++ waits there for functional collectives, those of DTensor and compiled graphs. */
+/* Whether a wait in C++ that has returned was for this op. If it has a callback, that writes the end. */
+bool was_for(State* state, u64 sequence, bool at_once) {
+  c10::intrusive_ptr<Work> work;  // destroyed without the lock
+  bool silent = false;
+  {
+    Locked lock(state->tested_lock);
+    size_t at = 0;
+    while (at < state->tested.size() && state->tested[at].sequence != sequence) at++;
+    if (at == state->tested.size()) return false;
+    const Tested& one = state->tested[at];
+    silent = !one.held;
+    work = silent ? one.work.lock() : one.held;
+  }
+  // Torch drops its handle with the wait; where the program has one, too, it may be another op's wait.
+  return !work || is_complete(work.get()) || (silent && !at_once);
+}
+
+/* `wait_tensor`: C++ waits there for functional collectives, those of DTensor and compiled graphs. For
+ * any other tensor it returns at once, although an op of the program may be writing to that. */
 struct TensorWait final : c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     State* state = current.load(std::memory_order_acquire);
@@ -1172,7 +1196,10 @@ struct TensorWait final : c10::OperatorKernel {
       waited.returned(true, false);
       throw;
     }
-    waited.returned(false, true);
+    bool at_once = now_ns() - waited.begun < EXACT_NS;
+    if (!waited.open || !is_open(state, sequence) || was_for(state, sequence, at_once))
+      return waited.returned(false, true);
+    if (at_once) waited.was_none();
   }
 };
 
