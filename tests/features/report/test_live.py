@@ -40,7 +40,7 @@ TENSORS = """
 """
 
 LIBRARIES = """
-    import sys, frtop_probe
+    import pickle, sys, frtop_probe
     init()
     sys.path.insert(0, sys.argv[1])
     from lightning.fabric.loggers.logger import Logger
@@ -57,6 +57,12 @@ LIBRARIES = """
     trainer = Trainer(model="m")
     assert [type(one).__mro__[1] for one in trainer.callbacks] == [TrainerCallback]
     trainer.log({"grad_norm": 2.5, "note": "a text"})
+    elsewhere = pickle.loads(pickle.dumps(trainer))  # as Ray does for a search
+    assert [type(one) for one in elsewhere.callbacks] == [TrainerCallback]
+    class Odd(Logger):
+        @staticmethod
+        def log_metrics(metrics, step=None): return metrics
+    assert Odd().log_metrics({"loss": 1.0}) == {"loss": 1.0}
     for call in (lambda: Accelerator().log(), lambda: Accelerator().log(1, 2, 3, 4, 5)):
         try:
             call()

@@ -180,3 +180,10 @@ def test_damage_costs_only_the_values_that_it_hits(rank: Rank, noise: bytes, at:
     rows, _ = read_reports(rank.ring)
     assert len(rows) >= 505
     assert all(row.value == row.step for row in rows)
+
+
+def test_what_libraries_log_from_devices_fills_no_notes(rank: Rank) -> None:
+    torch: Any = pytest.importorskip("torch")
+    for one in range(10 * MAX_REPORT_NAMES):
+        rank.reports.logged(1, {f"norm/{one}": torch.ones((), device="meta")})
+    assert len(rank.notes) == MAX_REPORT_NAMES

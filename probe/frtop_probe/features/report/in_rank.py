@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from frtop_probe.recorder.feature import RankFeature
@@ -96,6 +97,9 @@ def _watch_trainers(take: Take, module: Any) -> None:
         def on_log(self, _: Any, state: Any, *__: Any, logs: Any = None, **___: Any) -> None:
             take(getattr(state, "global_step", None), logs)
 
+        def __reduce__(self) -> Any:  # a copy of the trainer elsewhere has no recorder
+            return module.TrainerCallback, ()
+
     kind = module.Trainer
     original = kind.__init__
     add = _guard(lambda trainer: trainer.add_callback(TakeLogs()))
@@ -116,7 +120,7 @@ def _watch_accelerators(take: Take, module: Any) -> None:
 def _wrap(kind: Any, name: str, values: str, take: Take) -> None:
     """Wraps a method that the class itself defines; its arguments are `values` and `step`."""
     original = kind.__dict__.get(name)
-    if not callable(original):
+    if not isinstance(original, FunctionType):  # others may take no `self`
         return
 
     @functools.wraps(original)

@@ -36,7 +36,7 @@ class ReportRecorder:
         self._ids: dict[str, int] = {}
         self._lock = threading.Lock()
         self._refused: set[str] = set()
-        """Names with a note: there is one for each, whatever values follow."""
+        """The first names with a note: there is one for each, whatever values follow."""
         self._last: dict[str, tuple[int, float]] = {}
         """What libraries logged last, by name."""
 
@@ -111,7 +111,7 @@ class ReportRecorder:
             if raised_by_signal_handler(error):
                 raise
             why = f"it cannot be read ({type(error).__name__})"
-        if name not in self._refused:
+        if name not in self._refused and len(self._refused) < MAX_REPORT_NAMES:
             self._refused.add(name)
             self._note(f"frtop_probe.report does not record {name}: {why}; {NEXT}")
         return None
