@@ -103,14 +103,6 @@ EXAMPLES: Final[dict[str, tuple[Facts, Facts]]] = {
         Facts(threads=stack("cudaEventDestroy (libcudart.so.12)")),
         Facts(threads=stack("cudaEventSynchronize (libcudart.so.12)")),
     ),
-    "pytorch#109159": (
-        Facts(threads=stack("synchronize (/opt/torch/cuda/__init__.py)")),
-        Facts(threads=stack("synchronize (/home/me/store.py)")),
-    ),
-    "pytorch#117682": (
-        Facts(threads=stack("batch_isend_irecv (/opt/torch/distributed/distributed_c10d.py)")),
-        Facts(threads=stack("isend (/opt/torch/distributed/distributed_c10d.py)")),
-    ),
     "pytorch#196968": (
         Facts(threads=stack("c10d::ProcessGroupNCCL::~ProcessGroupNCCL (libtorch_cuda.so)")),
         Facts(threads=stack("c10d::ProcessGroupNCCL::allreduce (libtorch_cuda.so)")),

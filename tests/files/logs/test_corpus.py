@@ -1,7 +1,8 @@
 """Public threads whose logs decide: what they prove is found, and nobody is blamed wrongly.
 
-Each case has the facts of a thread's lines (ranks, numbers, ops, counters) in the words of that
-torch, and no text of the thread. `known` is how the truth is known: "shown" (a fix, a bisection, or
+Ranks, numbers of ops, counters and kinds are those of the thread's lines, in the words of that
+torch and without the thread's text. What is not known of them (some sizes, names of groups, times)
+is filled in, and decides nothing. `known` is how the truth is known: "shown" (a fix, a bisection, or
 made on purpose), "stated" by the person with the evidence, "lines" (nothing but these lines), or
 "open". `late` are the ranks that are really to blame, as far as anybody knows; `found` says what
 frtop concludes.
@@ -51,6 +52,7 @@ NEXT: Final = Op(532341, "_ALLGATHER_BASE", (513, 1026))
 TO_ALL: Final = Op(216, "ALLTOALL_BASE", (65536, 65536), ("119", ""))
 SMALL: Final = Op(57, "ALLREDUCE", (32, 32), ("112", ""))
 MOE: Final = Op(4486, "ALLTOALL", (46684160, 46684160), ("9", ""))
+SCATTER: Final = Op(7753, "_REDUCE_SCATTER_BASE", (544997376, 68124672), ("1", ""))
 TOKENS: Final = Op(1512677, "ALLREDUCE", (1, 1))
 
 
@@ -128,22 +130,19 @@ THREADS: Final = (
     Thread("github.com/huggingface/accelerate/issues/2912",
            [TORCH_2_3.gave_up(1, Op(6075, "_ALLGATHER_BASE", (1366, 4098)), enqueued=6139)],
            "open", "", UNDECIDED),
-    Thread("github.com/hiyouga/LlamaFactory/issues/8261",
-           [*all_in(TORCH_2_7, Op(81, "ALLREDUCE", (64, 64), ("3", "")), (0, 2)),
-            TORCH_2_7.was_asked(1, 6, 6), TORCH_2_7.was_asked(6, 6, 6)],
+    Thread("github.com/xuyuzhuang11/OneBit/issues/8",
+           [TORCH_2_2.gave_up(6, Op(12029440, "_ALLGATHER_BASE", (512, 4096)))],
            "open", "", UNDECIDED),
     Thread("github.com/verl-project/verl/issues/1158",
            all_in(TORCH_2_5, MOE, range(8), 4489), "open", "", UNDECIDED),
-    Thread("github.com/om-ai-lab/VLM-R1/issues/294",
-           all_in(TORCH_2_5, Op(3106, "_ALLGATHER_BASE", (99, 396)), range(4), 3111),
-           "open", "", UNDECIDED),
+    Thread("github.com/hiyouga/LlamaFactory/issues/6269",
+           all_in(TORCH_2_5, SCATTER, (0, 3, 4), 7755), "open", "", UNDECIDED),
     Thread("github.com/hiyouga/LlamaFactory/issues/7396",
-           all_in(TORCH_2_3, Op(1580, "ALLREDUCE", (7, 7)), range(4), 1582),
+           [TORCH_2_5.gave_up(4, Op(1580, "ALLREDUCE", (466119168, 466119168), ("1", "")),
+                              enqueued=1582)],
            "open", "", UNDECIDED),
     Thread("github.com/vllm-project/vllm/issues/2770",
-           [TORCH_2_2.gave_up(1, Op(369526, "GATHER", (4000, 0))),
-            TORCH_2_2.gave_up(4, Op(369530, "ALLREDUCE", (8192, 8192)))],
-           "lines", "", UNDECIDED),
+           [TORCH_2_2.gave_up(1, Op(369526, "GATHER", (4000, 0)))], "lines", "", UNDECIDED),
     Thread("github.com/vllm-project/vllm/issues/5484",
            [TORCH_2_3.gave_up(1, Op(158046, "GATHER", (4000, 0)))], "open", "", UNDECIDED),
     Thread("github.com/modelscope/ms-swift/pull/9443",

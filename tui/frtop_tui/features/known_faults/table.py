@@ -168,18 +168,6 @@ FAULTS: Final = (
         f"{_TORCH}119393", "high", "torch", Versions("2.3"),
     ),
     KnownFault(
-        "pytorch#109159", "torch.cuda.synchronize holds the GIL: all Python threads stand",
-        (Stack((r"^synchronize \(.*torch/cuda/",)),),
-        "a thread in torch.cuda.synchronize",
-        f"{_TORCH}109159", "high", "torch", Versions("2.2"), needs_version=True,
-    ),
-    KnownFault(
-        "pytorch#117682", "the watchdog does not see coalesced ops: no timeout ends a hang in one",
-        (Stack((r"_coalescing_manager|batch_isend_irecv",)),),
-        "a thread in coalesced ops",
-        f"{_TORCH}117682", "high", "torch", Versions("2.3"), needs_version=True,
-    ),
-    KnownFault(
         "pytorch#196968", "a rank in ProcessGroupNCCL's teardown writes no Flight Recorder dump",
         (Stack((r"~ProcessGroupNCCL|ProcessGroupNCCL::shutdown",)),),
         "a thread in ProcessGroupNCCL's teardown",
