@@ -32,6 +32,10 @@ def said(text: str) -> Facts:
 ABORT: Final = Facts(threads=stack("ncclCommAbort (libnccl.so.2)", "main (train.py)"))
 CROSS: Final = Facts(differing=frozenset({"NCCL_CROSS_NIC"}))
 OLD: Final = "Detected kernel version 5.4.0, which is below the recommended minimum of 5.5.0"
+GUESSED: Final = (
+    "using GPU 0 as device used by this process is currently unknown. This can potentially cause a"
+    " hang if this rank to GPU mapping is incorrect."
+)
 IB: Final = "node3:1:2 [0] net_ib.cc:9 NCCL WARN NET/IB: Got completion from peer 10.0.0.3<4> with "
 EXAMPLES: Final[dict[str, tuple[Facts, Facts]]] = {
     "nccl#2353": (
@@ -90,6 +94,10 @@ EXAMPLES: Final[dict[str, tuple[Facts, Facts]]] = {
     "duplicate GPU": (
         said("NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"),
         said("using GPU 0 as device used by this process is currently unknown"),
+    ),
+    "guessed GPU": (
+        replace(said(GUESSED), hangs=True),
+        said(GUESSED),
     ),
     "port taken": (
         said("DistNetworkError: the server socket has failed: port: 29500, EADDRINUSE"),

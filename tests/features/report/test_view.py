@@ -45,9 +45,9 @@ async def test_each_name_has_a_row_and_its_findings_below(size: tuple[int, int])
 
 
 async def test_without_values_it_says_how_to_report_some() -> None:
-    async with driven(straggling(), size=(150, 40)) as app:
+    async with driven(straggling(), size=(80, 24)) as app:
         await app.press("colon", *"report", "enter")
-        await app.sees("the job has reported no values: frtop_probe.report(loss=...) does")
+        await app.sees("no values are reported: see frtop_probe.report(), or frtop run --report")
 
 
 async def test_the_screen_of_a_rank_shows_its_newest_values() -> None:

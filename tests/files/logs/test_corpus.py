@@ -2,8 +2,8 @@
 
 Ranks, numbers of ops, counters and kinds are those of the thread's lines, in the words of that
 torch and without the thread's text. What is not known of them (some sizes, names of groups, times)
-is filled in, and decides nothing. `known` is how the truth is known: "shown" (a fix, a bisection, or
-made on purpose), "stated" by the person with the evidence, "lines" (nothing but these lines), or
+is filled in, and decides nothing. `known` is how the truth is known: "shown" (a fix, a bisection,
+or made on purpose), "stated" by the person with the evidence, "lines" (nothing but these lines), or
 "open". `late` are the ranks that are really to blame, as far as anybody knows; `found` says what
 frtop concludes.
 """

@@ -12,8 +12,10 @@ import codecs
 import errno
 import io
 import os
+import shutil
 import sys
 import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final, TextIO
 
@@ -149,6 +151,22 @@ def end_progress() -> None:
     """Removes the line of progress, if there is one."""
     if getattr(sys.stderr, "has_progress", False):
         show_progress("")
+
+
+def for_terminal(rows: Iterable[str], indent: Callable[[str], int]) -> Iterator[str]:
+    """Rows as a terminal takes them, with their words in one piece; unchanged elsewhere.
+
+    `indent` says by how much the further lines of a row are indented.
+    """
+    if not sys.stdout.isatty():
+        yield from rows
+        return
+    width = shutil.get_terminal_size().columns
+    for row in rows:
+        yield from textwrap.wrap(
+            row, width, subsequent_indent=" " * indent(row), break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]  # fmt: skip
 
 
 def say(*paragraphs: str) -> None:

@@ -21,9 +21,7 @@ from frtop_tui.text.document import aligned
 
 HEAD: Final = ("name", "step", "least", "median", "most", "ranks", "between ranks")
 TITLE: Final = "reported by the job"
-NOTHING: Final = (
-    "the job has reported no values: frtop_probe.report(loss=...) does, or frtop run --report"
-)
+NOTHING: Final = "no values are reported: see frtop_probe.report(), or frtop run --report"
 _WORDS: Final = frozenset({"name", "ranks", "between ranks"})
 
 

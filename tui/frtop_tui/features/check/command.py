@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any, Final
 from frtop_probe import atomic_file
 from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.live import connected, wait_for_ranks
-from frtop_tui.cli.output import show_progress
+from frtop_tui.cli.output import for_terminal, show_progress
 from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NotWritten, UsageError
@@ -59,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(outcomes, facts), indent=1))
     else:
-        print("\n".join(_wrapped(lines(outcomes, facts))))
+        print("\n".join(for_terminal(lines(outcomes, facts), lambda _: _KEYS_AT)))
     return STATUS[overall(outcomes)]
 
 
@@ -185,20 +183,6 @@ def lines(outcomes: Sequence[Outcome], facts: JobFacts) -> list[str]:
     if NO_RECORDER in facts.unknown.values():
         rows.append("  next: start the job with `frtop run -- ...`: it records steps and settings")
     return [printable(row) for row in rows]
-
-
-def _wrapped(rows: Sequence[str]) -> list[str]:
-    """The rows as a terminal takes them, with their words in one piece; unchanged elsewhere."""
-    if not sys.stdout.isatty():
-        return list(rows)
-    width = shutil.get_terminal_size().columns
-    return [
-        line
-        for row in rows
-        for line in textwrap.wrap(
-            row, width, subsequent_indent=" " * _KEYS_AT, break_on_hyphens=False
-        )
-    ]
 
 
 def _words(one: Outcome) -> str:

@@ -146,6 +146,14 @@ FAULTS: Final = (
         cure="call torch.cuda.set_device, or pass device_id to init_process_group",
     ),
     KnownFault(
+        "guessed GPU", "barrier() guesses the GPU of a rank from its number",
+        (Line(r"cause a hang if (?:this )?rank to GPU mapping is"), Hangs()),
+        "a hang, and torch's warning that it guesses the GPU",
+        f"{_TORCH_DOCS}distributed.html", "high",
+        provided="a rank uses another GPU than its number says",
+        cure="call torch.cuda.set_device, or pass device_id to init_process_group",
+    ),
+    KnownFault(
         "port taken", "another process on the host has a port that this job needs",
         (Line(r"EADDRINUSE|[Aa]ddress already in use"),),
         "an address is already in use",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +14,7 @@ import msgspec
 
 from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState
 from frtop_tui.cli.live import agrees, can_ask, connected, wait_for_ranks
-from frtop_tui.cli.output import show_progress
+from frtop_tui.cli.output import for_terminal, show_progress
 from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
@@ -83,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         print(_document(found, until, options.rows))
     else:
         said = lines(found, until=until, by_group=options.by == "group", rows=options.rows)
-        print("\n".join(_wrapped(said)))
+        print("\n".join(for_terminal(said, _indent)))
     if found.found.any_fault:
         return DIFFERENT
     unread = sum(one.skipped for one in found.states.values())
@@ -267,14 +265,8 @@ def lines(
     return [printable(line) for line in parts]
 
 
-def _wrapped(rows: Sequence[str]) -> Iterator[str]:
-    """The rows as a terminal takes them, with their words in one piece; unchanged elsewhere."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for row in rows:
-        indent = " " * (SUBJECT + 4 if row.startswith("  ") else 2)
-        yield from textwrap.wrap(
-            row, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        ) or [""]
+def _indent(row: str) -> int:
+    return SUBJECT + 4 if row.startswith("  ") else 2
 
 
 def _head(found: JobNumbers, until: str) -> Iterator[str]:

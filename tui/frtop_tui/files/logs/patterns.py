@@ -113,6 +113,8 @@ PATTERNS: Final = (
     _row("remark", "below the recommended minimum of",
          r"Detected kernel version \S{1,64}, which is below the recommended minimum of",
          "accelerate 0.22"),
+    _row("remark", "rank to GPU mapping",
+         r"cause a hang if (?:this )?rank to GPU mapping is", "torch 2.1"),
     # Of a desync report: its ranks are a group's, and groups overwrite each other's. Only a note.
     _row("remark", "collective #",
          r"\[[\d, ]{1,400}\] (?:joined but didn't finish collective #\d{1,20}"
