@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 ALL_GATHER: Final = "_ALLGATHER_BASE"
@@ -11,12 +11,13 @@ ALL_GATHER: Final = "_ALLGATHER_BASE"
 
 @dataclass(frozen=True)
 class Op:
-    """An op as the watchdog writes it. `group`: name and description."""
+    """An op as the watchdog writes it. `group`: name and description; `wait_ms`: its timeout."""
 
     number: int = 21937
     op: str = ALL_GATHER
     numel: tuple[int, int] = (1024, 4096)
     group: tuple[str, str] = ("0", "default_pg")
+    wait_ms: int = 600_000
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,14 @@ class Era:
     dated: bool = True
     named: bool = True  # `[rankN]:` before the lines
     prefix: str = "[PG ID {id} PG GUID {guid}({description}) Rank {rank}]"
+    numbers: bool = True
     sizes: bool = True
     status: str = (
         "  failure detected by watchdog at work sequence id: {at} PG status: last enqueued work:"
         " {enqueued}, last completed work: {completed}"
     )
     signal: str = (
-        " Received a dump signal due to a collective timeout from  rank 2 and we will try our best"
+        " Received a dump signal due to a collective timeout from {by} and we will try our best"
         " to dump the debug info. Last enqueued NCCL work: {enqueued}, last completed NCCL work:"
         " {completed}.This is most likely caused by incorrect usages of collectives"
     )
@@ -44,22 +46,64 @@ class Era:
         return f"{who}[{when} ProcessGroupNCCL.cpp:{line}] "
 
     def _group(self, rank: int, group: tuple[str, str], inside: int | None) -> str:
+        if not self.prefix:
+            return f"[Rank {rank}]"
         within = rank if inside is None else inside
-        return self.prefix.format(id=rank + 7, guid=group[0], description=group[1], rank=within)
+        said = self.prefix.format(id=rank + 7, guid=group[0], description=group[1], rank=within)
+        return said.replace(" ()", "").replace("()", "")
+
+    def _work(self, op: Op) -> str:
+        fields = f"SeqNum={op.number}, " if self.numbers else ""
+        fields += f"OpType={op.op}, "
+        if self.sizes:
+            fields += f"NumelIn={op.numel[0]}, NumelOut={op.numel[1]}, "
+        return f"WorkNCCL({fields}Timeout(ms)={op.wait_ms})"
+
+    def caught(self, within: int, op: Op) -> str:
+        """The text of the exception."""
+        return (
+            f"[Rank {within}] Watchdog caught collective operation timeout: {self._work(op)}"
+            f" ran for {op.wait_ms + 12} milliseconds before timing out."
+        )
 
     def timeout(
         self, rank: int, op: Op = Op(), *, inside: int | None = None, time: str = "10:11:12"
     ) -> str:
         """A watchdog's line; `inside` is the rank within the group."""
         within = rank if inside is None else inside
-        fields = f"SeqNum={op.number}, OpType={op.op}, "
-        if self.sizes:
-            fields += f"NumelIn={op.numel[0]}, NumelOut={op.numel[1]}, "
-        return (
-            f"{self._front(rank, 632, time)}[Rank {within}] Watchdog caught collective operation"
-            f" timeout: WorkNCCL({fields}Timeout(ms)=600000) ran for 600012 milliseconds before"
-            " timing out."
-        )
+        return self._front(rank, 632, time) + self.caught(within, op)
+
+    def blocked(self, rank: int, op: Op = Op()) -> str:
+        """What a rank writes after a timeout with TORCH_NCCL_BLOCKING_WAIT."""
+        said = f"[Rank {rank}] Work {self._work(op)} timed out in blocking wait."
+        return self._front(rank, 756, "10:11:12") + said
+
+    def terminated(
+        self,
+        rank: int,
+        why: Op | str,
+        group: tuple[str, str] = Op().group,
+        inside: int | None = None,
+    ) -> str:
+        """The watchdog's last line: it has the group and the op, or an error of CUDA or NCCL."""
+        return self._front(rank, 1595, "10:11:13") + self._ended(rank, why, group, inside)
+
+    def thrown(
+        self,
+        rank: int,
+        why: Op | str,
+        group: tuple[str, str] = Op().group,
+        inside: int | None = None,
+    ) -> str:
+        """The same as C++ writes it for an exception that nobody caught: without the rank."""
+        return f"  what():  {self._ended(rank, why, group, inside)}"
+
+    def _ended(self, rank: int, why: Op | str, group: tuple[str, str], inside: int | None) -> str:
+        if isinstance(why, Op):
+            group, why = why.group, self.caught(rank if inside is None else inside, why)
+        thread = "Process group" if self.prefix else "NCCL"
+        within = self._group(rank, group, inside)
+        return f"{within} {thread} watchdog thread terminated with exception: {why}"
 
     def counters(
         self,
@@ -89,12 +133,18 @@ class Era:
         return [line for line in lines if line]
 
     def was_asked(
-        self, rank: int, enqueued: int, completed: int, group: tuple[str, str] = Op().group
+        self,
+        rank: int,
+        enqueued: int,
+        completed: int,
+        group: tuple[str, str] = Op().group,
+        *,
+        by: str = " rank 2",
     ) -> list[str]:
-        """What a rank writes that is asked for a dump because another gave up."""
+        """What a rank writes that is asked for a dump because another, or it itself, gave up."""
         if not self.signal:
             return []
-        said = self.signal.format(enqueued=enqueued, completed=completed)
+        said = self.signal.format(enqueued=enqueued, completed=completed, by=by)
         return [self._front(rank, 1682, "10:11:13") + self._group(rank, group, None) + said]
 
 
@@ -106,7 +156,10 @@ _LAST: Final = " Last enqueued NCCL work: {enqueued}, last completed NCCL work: 
 TORCH_2_0: Final = Era(
     "2.0", dated=False, named=False, prefix="", sizes=False, status="", signal=""
 )
+TORCH_1_12: Final = replace(TORCH_2_0, torch="1.12", numbers=False)
 TORCH_2_2: Final = Era("2.2", dated=False, named=False, prefix="", status="", signal="")
+TORCH_2_2_NAMED: Final = replace(TORCH_2_2, named=True)
+"""As soon as the process has a rank."""
 TORCH_2_3: Final = Era(
     "2.3",
     dated=False,
@@ -133,6 +186,11 @@ TORCH_2_14: Final = Era(
 NAMED_GROUPS: Final = (TORCH_2_3, TORCH_2_4, TORCH_2_5, TORCH_2_7, TORCH_2_14)
 """Those in which numbers can be compared between ranks."""
 ERAS: Final = (TORCH_2_0, TORCH_2_2, *NAMED_GROUPS)
+
+
+def after(prefix: str, lines: Iterable[str]) -> list[str]:
+    """Lines as a launcher writes them, with something before each."""
+    return [prefix + line for line in lines]
 
 
 def joined(*parts: Iterable[str]) -> str:
@@ -190,12 +248,21 @@ def fingerprint(number: int, op: str, shape: str = "8", dtype: str = "Float") ->
     )
 
 
-def disagreed(rank: int, mine: str, other: int, theirs: str, said: int | None = None) -> list[str]:
+def disagreed(
+    rank: int,
+    mine: str,
+    other: int,
+    theirs: str,
+    said: int | None = None,
+    *,
+    hooked: bool = True,
+) -> list[str]:
     """The exception of a `ProcessGroupWrapper`; `said` is the rank within the group."""
     within = rank if said is None else said
     return raised(
         rank,
         f"RuntimeError: Detected mismatch between collectives on ranks. Rank {within} is running"
         f" collective: {mine}, but Rank {other} is running collective: {theirs}."
-        "Collectives differ in the following aspects: \t Op type: ALLREDUCEvs BROADCAST",
+        "Collectives differ in the following aspects: ",
+        hooked=hooked,
     )
