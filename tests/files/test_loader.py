@@ -189,6 +189,18 @@ def write_capture(folder: Path, frame: Frame) -> None:
     capture.write(folder / "x.cap", frame, {}, ())
 
 
+def test_logs_are_judged_beside_files_that_only_look_like_dumps(tmp_path: Path) -> None:
+    """torchrun leaves an `error.json` beside the output of a rank that failed."""
+    log, error = tmp_path / "job.out", tmp_path / "error.json"
+    log.write_text("[rank1]: Traceback (most recent call last):\n"
+                   '[rank1]:   File "/home/me/train.py", line 8, in main\n'
+                   "[rank1]: ValueError: bad sample\n")  # fmt: skip
+    error.write_text('{"message": {"message": "ValueError: bad sample", "extraInfo": {}}}')
+    frame = open_paths([log, error])
+    assert [(one.kind, one.culprits) for one in frame.verdicts] == [("dead", (1,))]
+    assert "error.json is not a Flight Recorder dump" in notes(frame)
+
+
 def test_a_capture_takes_unreachable_ranks_from_their_dumps(tmp_path: Path) -> None:
     write_capture(tmp_path, half_reported())
     assert blamed(open_paths([tmp_path])) == set()

@@ -83,12 +83,15 @@ def _opened(
     dumped = files.dumps or files.stacks
     facts = logs.read(files.logs, files.problems, pattern, progress) if files.logs else LogFacts()
     if not captures and not boxes:
-        if dumped:
+        if dumped and facts.some:
+            try:
+                frame = _load_dumps(files, pattern, progress)
+            except Unreadable:  # torchrun's error.json, say; `problems` names it
+                return _of_logs(facts, files, answers)
+        elif dumped:
             frame = _load_dumps(files, pattern, progress)
         elif facts.some:
-            return _with_notes(
-                frame := logs.frame_of(facts, files.logs), [*_said(answers, frame), *files.problems]
-            )
+            return _of_logs(facts, files, answers)
         elif answers:
             frame = nccl_ras.frame_of(answers)
         elif files.logs:
@@ -106,6 +109,11 @@ def _opened(
     also = [f"also there: {listed(unused)}"] if unused else []
     said = [*logs.said_of(facts, frame), *_said(answers, frame)]
     return _with_notes(frame, [*also, *said, *files.problems])
+
+
+def _of_logs(facts: LogFacts, files: Files, answers: Sequence[nccl_ras.Answer]) -> Frame:
+    frame = logs.frame_of(facts, files.logs)
+    return _with_notes(frame, [*_said(answers, frame), *files.problems])
 
 
 def _answers(files: Files) -> list[nccl_ras.Answer]:
