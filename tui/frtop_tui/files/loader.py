@@ -83,13 +83,8 @@ def _opened(
     dumped = files.dumps or files.stacks
     facts = logs.read(files.logs, files.problems, pattern, progress) if files.logs else LogFacts()
     if not captures and not boxes:
-        if dumped and facts.some:
-            try:
-                frame = _load_dumps(files, pattern, progress)
-            except Unreadable:  # torchrun's error.json, say; `problems` names it
-                return _of_logs(facts, files, answers)
-        elif dumped:
-            frame = _load_dumps(files, pattern, progress)
+        if dumped and (found := _dumps_before_logs(files, facts, pattern, progress)) is not None:
+            frame = found
         elif facts.some:
             return _of_logs(facts, files, answers)
         elif answers:
@@ -109,6 +104,18 @@ def _opened(
     also = [f"also there: {listed(unused)}"] if unused else []
     said = [*logs.said_of(facts, frame), *_said(answers, frame)]
     return _with_notes(frame, [*also, *said, *files.problems])
+
+
+def _dumps_before_logs(
+    files: Files, facts: LogFacts, pattern: RankPattern | None, progress: Progress
+) -> Frame | None:
+    """The job of the dumps; None if none can be read, but logs can."""
+    try:
+        return _load_dumps(files, pattern, progress)
+    except Unreadable:  # torchrun's error.json, say; `problems` names it
+        if not facts.some:
+            raise
+        return None
 
 
 def _of_logs(facts: LogFacts, files: Files, answers: Sequence[nccl_ras.Answer]) -> Frame:
