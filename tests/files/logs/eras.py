@@ -78,6 +78,11 @@ class Era:
         said = f"[Rank {rank}] Work {self._work(op)} timed out in blocking wait."
         return self._front(rank, 756, "10:11:12") + said
 
+    def raised_async(self, rank: int, op: Op, why: str) -> str:
+        """What torch 2.5 and later write of an error that NCCL has of an op."""
+        said = f"[Rank {rank}] Collective {self._work(op)} raised the following async exception: "
+        return self._front(rank, 552, "10:11:12") + said + why
+
     def terminated(
         self,
         rank: int,

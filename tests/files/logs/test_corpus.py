@@ -143,6 +143,17 @@ def until(word: str, lines: list[str]) -> list[str]:
 
 WHOLE: Final = gather(3744, (622177920, 4977423360))
 ILLEGAL: Final = "CUDA error: an illegal memory access was encountered"
+REMOTE: Final = (
+    "NCCL error: remote process exited or there was a network error, NCCL version 2.21.5"
+)
+LOST: Final = (
+    (
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting"
+        " prematurely."
+    ),
+    "Last error:",
+    "socketProgress: Connection closed by remote peer node07<32926>",
+)
 ASSERTED: Final = "CUDA error: device-side assert triggered"
 BAR: Final = " 94%|#########4| 837/888 [9:42:50<34:08, 40.17s/it]"
 RAY: Final = "(WorkerDict pid=835, ip=10.0.0.3) "
@@ -173,7 +184,7 @@ def saw_signal(rank: int) -> list[str]:
 
 UNDECIDED: Final = ("undecided", "")
 NOTED: Final = ("", "")
-"""There is no verdict: the lines are notes, as their ranks may be those of a group."""
+"""There is no verdict: the lines are notes, for instance as their ranks may be a group's."""
 THREADS: Final = (
     Thread("github.com/oumi-ai/oumi/issues/2055",
            [TORCH_2_7.gave_up(5, AHEAD, enqueued=37877), TORCH_2_7.gave_up(6, AHEAD),
@@ -266,6 +277,13 @@ THREADS: Final = (
     Thread("github.com/huggingface/accelerate/issues/3861",
            [*(TORCH_2_7.was_asked(rank, 22, 21, by="this local rank") for rank in (1, 2)),
             saw_signal(0), [TORCH_2_7.terminated(2, cast(22, 687))]],
+           "open", "", UNDECIDED),
+    Thread("github.com/axolotl-ai-cloud/axolotl/issues/3476",
+           [TORCH_2_7.was_asked(1, 855, 12, by="this local rank"),
+            [TORCH_2_7.terminated(1, call("SCATTER", 13, (384, 0), 1_800_000))]],
+           "stated", "", UNDECIDED),
+    Thread("github.com/ai2cm/ace/issues/348",
+           [[TORCH_2_2.timeout(rank, reduce(1132079, 304640, 1_800_000)) for rank in (3, 2, 1)]],
            "open", "", UNDECIDED),
     Thread("github.com/lsdefine/simple_GRPO/issues/46",
            [after(BAR, TORCH_2_7.gave_up(2, reduce(45390, 544997376, group="1"), enqueued=45403)),
@@ -365,6 +383,9 @@ THREADS: Final = (
                                     " for 480 seconds without making progress"
                                     for rank, group in STUCK])],
            "stated", "", NOTED),
+    Thread("github.com/pytorch/pytorch/issues/150916",
+           [[TORCH_2_7.raised_async(1, reduce(335), REMOTE), *LOST]],
+           "shown", "", NOTED),
     # Ops that differ, and barriers.
     Thread("github.com/speechbrain/speechbrain/issues/2401",
            [disagreed(1, fingerprint(485, "ALLREDUCE", "25"),
