@@ -310,8 +310,8 @@ THREADS: Final = (
                   [TORCH_2_3.timeout(7, gather(57599, (116391936, 931135488), 43_200_000))])],
            "open", "", UNDECIDED),
     Thread("github.com/huggingface/open-r1/issues/160",
-           [after(f"[gpu12:{rank}]:", TORCH_2_5.gave_up(rank, WHOLE, enqueued=3749))
-            for rank in (5, 4)],
+           [after("[gpu12:5]:", TORCH_2_5.gave_up(5, WHOLE, enqueued=3749)),
+            after("[gpu12:4]:", [TORCH_2_5.timeout(4, WHOLE)])],
            "open", "", UNDECIDED),
     Thread("github.com/verl-project/verl/issues/2995",
            [after(RAY, TORCH_2_7.gave_up(38, reduce(10, 2, 7_200_000)))], "open", "", UNDECIDED),
