@@ -64,6 +64,8 @@ def test_the_rank_that_called_something_else_is_what_the_others_wait_for(odd: in
     (edge,) = node.differ
     assert (edge.ranks, edge.op) == (str(odd), "barrier at train.py:20")
     assert node.op.split()[0] == "all_reduce"
+    called = {one.ranks: one.op.split()[0] for one in trace.blocked}
+    assert called == {str(odd): "barrier", fold(rest): "all_reduce"}
     root, waiter = tree_rows(wait_boxes(trace, 8))
     assert root.box is not None
     assert waiter.box is not None

@@ -8,8 +8,10 @@ from features.timeline.drawn import Row, lane
 from frtop_probe import wire
 from frtop_tui.features.timeline.lane import Lane, clock_error_ns
 from frtop_tui.features.timeline.meetings import Meeting, Meetings, last_late_op
+from frtop_tui.features.timeline.op_lines import op_lines
 from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import identifier
+from frtop_tui.widgets.spans import text_of
 
 
 def meeting(lanes: list[Lane], position: int = 0) -> Meeting:
@@ -38,6 +40,18 @@ def test_who_has_not_come_and_of_whom_nothing_is_known() -> None:
     assert found.unknown == (2, 3)
     assert not found.complete
     assert found.ended_ns is None
+
+
+def test_ranks_that_called_different_ops_did_not_wait_for_each_other() -> None:
+    lanes = [lane(rank, [(1, 7, 1000 + rank, 0)]) for rank in range(4)]
+    gathers = (wire.Signature("all_gather"),)
+    lanes[2] = replace(lanes[2], ops=replace(lanes[2].ops, signatures=gathers))
+    found = meeting(lanes)
+    assert found.kinds == {"all_reduce": (0, 1, 3), "all_gather": (2,)}
+    assert not found.complete
+    said = "".join(map(text_of, op_lines(lanes[0], 0, 1, found, 0)))
+    assert "ranks called different ops (all_reduce: ranks 0-1,3; all_gather: rank 2)" in said
+    assert "waited" not in said
 
 
 def test_an_end_that_is_an_upper_bound_is_no_end() -> None:

@@ -67,7 +67,7 @@ def trace_of(
     followed = dict.fromkeys(context.overdue)  # overdue nodes and those they lead to come first
     others = (node for node in context.graph.all.values() if node not in followed)
     nodes = [*followed, *sorted(others, key=lambda node: node.since_ns)]
-    blocked = [line for node in nodes[:MOST_LISTED] for line in _blocked(node, context.now_ns)]
+    blocked = [line for node in nodes[:MOST_LISTED] for line in _blocked(node, context)]
     more_blocked = max(0, len(blocked) - MOST_LISTED) + max(0, len(nodes) - MOST_LISTED)
     shown = nodes[:most_nodes]
     places = {node: place for place, node in enumerate(shown)}
@@ -80,18 +80,20 @@ def trace_of(
     )
 
 
-def _blocked(node: WaitNode, now_ns: int) -> list[BlockedRanks]:
-    signs: dict[str, list[Wait]] = {}
+def _blocked(node: WaitNode, context: Context) -> list[BlockedRanks]:
+    differ = bool(_parties(node, context))
+    signs: dict[tuple[str, str], list[Wait]] = {}
     for wait in node.waits:
         sign = next(text for applies, text in _SIGNS if applies(wait))
-        signs.setdefault(sign, []).append(wait)
+        op = named_op(wait.op, node.group) if differ else op_text(node)
+        signs.setdefault((op, sign), []).append(wait)
     lines = []
-    for sign, waits in signs.items():
+    for (op, sign), waits in signs.items():
         known = [wait for wait in waits if not wait.undated]
         oldest = min(known, key=lambda wait: wait.since_ns, default=None)
-        seconds = round((now_ns - oldest.since_ns) / 1e9, 1) if oldest is not None else None
+        seconds = round((context.now_ns - oldest.since_ns) / 1e9, 1) if oldest is not None else None
         ranks, dated = fold(wait.rank for wait in waits), oldest is None or oldest.op.dated
-        lines.append(BlockedRanks(ranks, op_text(node), sign, seconds, dated))
+        lines.append(BlockedRanks(ranks, op, sign, seconds, dated))
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -33,6 +33,7 @@ class Meeting:
     unknown: tuple[int, ...] = ()
     ended_ns: int | None = None  # the last exact end; None: not known, or it is not over
     error_ns: int | None = None
+    kinds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # who called what, if known
 
     @property
     def key(self) -> tuple[Identifier, int]:
@@ -41,8 +42,8 @@ class Meeting:
 
     @property
     def complete(self) -> bool:
-        """Whether the times of all members are known."""
-        return len(self.issued_ns) == len(self.members) > 1
+        """Whether the times of all members are known, and they called the same."""
+        return len(self.kinds) <= 1 < len(self.members) == len(self.issued_ns)
 
     @property
     def first_ns(self) -> int:
@@ -83,6 +84,7 @@ class Meetings:
         members = members_of(group.ranks)
         issued: dict[int, int] = {}
         lanes, ends = [], []
+        kinds: dict[str, list[int]] = {}
         absent: list[int] = []
         unknown: list[int] = []
         open_somewhere = False
@@ -95,6 +97,8 @@ class Meetings:
             ops = lane.ops
             issued[rank] = ops.issued[position] + lane.clock_ns
             lanes.append(lane)
+            if kind := ops.kind(position):
+                kinds.setdefault(kind, []).append(rank)
             if ops.pending(position):
                 open_somewhere = True
             elif ops.end_known(position) and not (lane.at_most or ops.at_most(position)):
@@ -109,6 +113,7 @@ class Meetings:
             tuple(unknown),
             ended,
             clock_error_ns(lanes),
+            {kind: tuple(ranks) for kind, ranks in kinds.items()},
         )
 
 
@@ -145,8 +150,7 @@ def _not_yet(lane: Lane, key: tuple[Identifier, int]) -> bool:
 
 def _is_sought(late: LateIn, ops: OpColumns, position: int) -> bool:
     """Whether an op of the group is one of the `late` ops."""
-    signature, site = ops.signature[position], ops.site[position]
-    kind = ops.signatures[signature - 1].kind if signature else ""
-    return (not late.kind or kind == late.kind) and (
+    site = ops.site[position]
+    return (not late.kind or ops.kind(position) == late.kind) and (
         late.site is None or (site > 0 and ops.sites[site - 1] == late.site)
     )

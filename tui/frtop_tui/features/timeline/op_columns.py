@@ -169,6 +169,11 @@ class OpColumns:
         """The letter of an op in its lane."""
         return self.letters[self.signature[position]]
 
+    def kind(self, position: int) -> str:
+        """What was called; "" if that is not known."""
+        signature = self.signature[position]
+        return self.signatures[signature - 1].kind if signature else ""
+
     def pending(self, position: int) -> bool:
         return self.end[position] == PENDING_NS
 

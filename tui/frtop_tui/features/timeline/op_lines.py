@@ -125,6 +125,9 @@ def _waited(lane: Lane, op: wire.Op, meeting: Meeting | None) -> list[str]:
     if meeting.absent:
         parts.append(f"{folded(meeting.absent)} ha{'s' if len(meeting.absent) == 1 else 've'} not"
                      " issued it")  # fmt: skip
+    if len(meeting.kinds) > 1:
+        calls = "; ".join(f"{kind}: {folded(who)}" for kind, who in meeting.kinds.items())
+        return [*parts, f"ranks called different ops ({calls})"]
     if not meeting.complete:
         if meeting.unknown:
             parts.append(f"arrivals known: {known} of {counted(members, 'rank')}")
