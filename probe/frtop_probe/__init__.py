@@ -10,9 +10,13 @@ Programs may start the recorder by hand. The functions do nothing where it canno
     frtop_probe.report(loss=loss.item(), lr=0.1)  # values, to be compared between ranks
     frtop_probe.annotate("...")  # a note in the history of this rank
     frtop_probe.stop()
+
+In code that `torch.compile` traces, `step`, `report` and `annotate` do nothing.
 """
 
 from __future__ import annotations
+
+import sys
 
 __all__ = ["annotate", "report", "start", "step", "stop"]
 
@@ -49,6 +53,8 @@ def step(number: int | None = None, *, samples: int = 0) -> None:
         samples: how many samples, tokens, or whatever the job counts, this rank has processed
             since it last reported them.
     """
+    if _is_traced():
+        return
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     lifecycle.step(number, samples)
@@ -64,6 +70,8 @@ def report(step: int | None = None, /, **values: SupportsFloat) -> None:
         step: the step that they belong to; without it, the step that ended last.
         values: numbers; NaN and infinities, too.
     """
+    if _is_traced():
+        return
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     lifecycle.report(step, values)
@@ -71,6 +79,14 @@ def report(step: int | None = None, /, **values: SupportsFloat) -> None:
 
 def annotate(text: str) -> None:
     """Adds a note with the current time to the rank's history."""
+    if _is_traced():
+        return
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     lifecycle.annotate(text)
+
+
+def _is_traced() -> bool:
+    """Whether a compiler of torch traces this call: going on would break its graph, or raise."""
+    compiler = sys.modules.get("torch.compiler")
+    return compiler is not None and bool(getattr(compiler, "is_compiling", bool)())

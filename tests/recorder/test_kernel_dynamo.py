@@ -48,6 +48,32 @@ SHARDED = """
 """
 
 
+OWN_CALLS = """
+    import sys, frtop_probe, torch
+    import torch.distributed as dist
+
+    def model(x):
+        frtop_probe.report(loss=x.sum())
+        frtop_probe.annotate("traced")
+        frtop_probe.step(samples=4)
+        return x * 2
+
+    whole = torch.compile(model, backend="aot_eager", fullgraph=True)
+    print(whole(torch.ones(4)).sum().item())  # before any group
+    if sys.argv[1] == "recorded":
+        dist.init_process_group("gloo")
+        torch._dynamo.reset()
+        print(whole(torch.ones(4)).sum().item())
+        frtop_probe.report(1, loss=3.0)
+"""
+
+
+@pytest.mark.parametrize("how", ["recorded", "bare"])
+def test_calls_of_ours_in_a_compiled_function_do_nothing(tmp_path: Path, how: str) -> None:
+    (rank,) = run(OWN_CALLS, tmp_path / "rings", how, prepared=how == "recorded")
+    assert rank.code == 0, rank.err
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["eager", "blocks", "whole"])
 def test_fsdp2_trains_identically_while_phases_are_recorded(tmp_path: Path, how: str) -> None:

@@ -12,6 +12,8 @@ from frtop_probe.ring.marks import ReportRow, read_reports, watched
 from frtop_probe.ring.reader import Ring
 from frtop_probe.statistics.reported_values import ReportedValue, added, packed, remembered
 
+LATE: Final = 64
+"""Marks that are read again: a thread may write one after others have written newer ones."""
 MOST_SENT: Final = 16
 """Most values of a name in an update. Of more, steps are left out by their number alone, so that
 ranks and hosts send the same ones."""
@@ -34,6 +36,10 @@ class ReportedSeries:
         self._ring = ring
         self._read = 0
         """Number of the newest mark that was read."""
+        self._settled = False
+        """Whether no newer mark came since, so that late ones are read as well."""
+        self._taken = frozenset[int]()
+        """Those of the newest marks that were values."""
         self._series: dict[int, _Series] = {}
 
     def fresh(self) -> tuple[wire.ReportedValues, ...]:
@@ -57,11 +63,15 @@ class ReportedSeries:
 
     def _take_new(self) -> None:
         ring = self._ring
-        if ring.cell(StatusCell.MARKS) == self._read or MarkKind.REPORT not in watched(ring):
+        is_same = ring.cell(StatusCell.MARKS) == self._read
+        if (is_same and self._settled) or MarkKind.REPORT not in watched(ring):
             return
-        rows, head = read_reports(ring, self._read)
+        self._settled = is_same
+        read, head = read_reports(ring, max(0, self._read - LATE))
         has_gap = head - self._read > ring.shape.marks
+        rows = [row for row in read if row.sequence not in self._taken]
         self._read = head
+        self._taken = frozenset(row.sequence for row in read if row.sequence > head - LATE)
         if has_gap:  # of the older ones nothing is certain
             for one in self._series.values():
                 one.first = -1

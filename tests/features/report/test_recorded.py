@@ -171,6 +171,18 @@ def test_an_agent_that_missed_marks_says_from_where_on_it_is_complete(rank: Rank
     assert full.first == TINY.marks + 2
 
 
+def test_a_value_that_a_preempted_thread_writes_late_is_sent(rank: Rank) -> None:
+    for name in ("early", "late", "newest"):
+        rank.reports.report(1, {name: 1.0})
+    late = rank.own.shape.marks_offset + 2 * layout.MARK_SIZE
+    written = rank.own.map[late : late + layout.MARK_SIZE]
+    rank.own.map[late : late + layout.MARK_SIZE] = bytes(layout.MARK_SIZE)
+    assert set(rank.fresh()) == {"early", "newest"}
+    rank.own.map[late : late + layout.MARK_SIZE] = written
+    assert rank.fresh() == {"late": [(1, 1.0, 1)]}
+    assert rank.fresh() == {}
+
+
 @given(st.binary(min_size=1, max_size=200), st.integers(0, 512 * layout.MARK_SIZE - 200))
 def test_damage_costs_only_the_values_that_it_hits(rank: Rank, noise: bytes, at: int) -> None:
     for step in range(1, 513):

@@ -166,8 +166,8 @@ def install(torch: Any, recorder: Callable[[], PhaseRecorder], guard: Guard) -> 
                 mark = forward_begins()
                 return original(self, *args, **kwargs)
             finally:
+                inside.discard(thread)  # first: a signal handler may raise in the other
                 forward_ends(mark)
-                inside.discard(thread)
 
         return __call__
 
