@@ -36,6 +36,7 @@ def measure() -> dict[str, list[tuple[int, bool]]]:
     """Runs in a rank; returns, by use, the errors in ns, and whether each is an upper bound."""
     import torch  # noqa: PLC0415 - only the ranks need torch
     import torch.distributed as dist  # noqa: PLC0415
+    from torch.distributed import _functional_collectives as functional  # noqa: PLC0415
 
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
     from frtop_probe.ring.layout import Event, Flag  # noqa: PLC0415
@@ -45,7 +46,7 @@ def measure() -> dict[str, list[tuple[int, bool]]]:
     dist.init_process_group("gloo")
     assert lifecycle.recorder is not None
     ring = Ring(lifecycle.recorder.ring.path)
-    rank, tensor = dist.get_rank(), torch.ones(1000)
+    rank, tensor, large = dist.get_rank(), torch.ones(1000), torch.ones(2_000_000)
     peer = 1 - rank
 
     def passed(async_op: bool, sleep: float) -> Any:
@@ -56,10 +57,17 @@ def measure() -> dict[str, list[tuple[int, bool]]]:
             return dist.all_reduce(tensor)
         return work.wait()
 
+    def functionally(values: Any, sleep: float = 0.0) -> Any:
+        if rank == 0 and sleep:
+            time.sleep(sleep)
+        return functional.wait_tensor(functional.all_reduce(values, "sum", dist.group.WORLD))
+
     uses: dict[str, Callable[[float], object]] = {
         "synchronous, then asleep": lambda _: dist.all_reduce(tensor),
         "synchronous, one waits for the other": lambda sleep: passed(False, sleep),
         "asynchronous, waited for at once": lambda sleep: passed(True, sleep),
+        "functional, one waits for the other": lambda sleep: functionally(tensor, sleep),
+        "functional, 8 MB": lambda _: functionally(large),
         "send and recv": lambda _: dist.send(tensor, peer) if rank else dist.recv(tensor, peer),
         "asynchronous, waited for after a sleep": lambda sleep: seen.append(
             _late(dist, tensor, sleep)

@@ -29,6 +29,12 @@ os.environ.setdefault("TEXTUAL_FPS", "10")
 os.environ["FRTOP_UNPREPARED"] = "0"
 # Ranks under test use the kernels in Python; `FRTOP_NATIVE=1` uses the native ones, where built.
 os.environ.setdefault("FRTOP_NATIVE", "0")
+if os.environ["FRTOP_NATIVE"] != "0":  # a build that does not fit would go unnoticed
+    import torch
+
+    from frtop_probe.recorder.native.library import Library
+
+    Library(torch)
 # Nor do they leave black boxes in the home of whoever runs the tests.
 os.environ["FRTOP_BOXES"] = "0"
 

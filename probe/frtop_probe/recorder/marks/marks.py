@@ -44,6 +44,16 @@ class MarkWriter:
     end: Callable[[int], None]
     """Ends a mark now."""
 
+    def use(
+        self,
+        begin: Callable[[int, int], int],
+        instant: Callable[[int, int], int],
+        report: Callable[[int, int, float], None],
+        end: Callable[[int], None],
+    ) -> None:
+        """Writes marks by other functions from now on; they go on with the numbers."""
+        self.begin, self.instant, self.report, self.end = begin, instant, report, end
+
     def watch(self, *kinds: MarkKind) -> None:
         """Notes that marks of these kinds are recorded from now on."""
         for kind in kinds:

@@ -30,7 +30,7 @@ class ReportRecorder:
     def __init__(self, ring: OwnRing, steps: StepCounter, note: Callable[[str], object]) -> None:
         """`note` writes a note unless it was written before."""
         self._ring = ring
-        self._write = ring.marks.report
+        self._marks = ring.marks
         self._steps = steps
         self._note = note
         self._ids: dict[str, int] = {}
@@ -48,7 +48,7 @@ class ReportRecorder:
             values: by name.
         """
         of = self._steps.last if step is None else max(0, min(step, MAX_NUMBER))
-        ids = self._ids
+        ids, write = self._ids, self._marks.report
         for name, value in values.items():
             number = ids.get(name)
             if number is None:
@@ -57,9 +57,9 @@ class ReportRecorder:
                 continue
             kind = type(value)
             if kind is float:
-                self._write(of, number, value)
+                write(of, number, value)
             elif (read := self._read(name, value)) is not None:
-                self._write(of, number, read)
+                write(of, number, read)
 
     def logged(self, step: int | None, values: Mapping[str, Any]) -> None:
         """Writes what a library logs, once: several loggers get the same values.

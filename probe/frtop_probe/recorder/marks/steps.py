@@ -21,6 +21,22 @@ TOO_MANY: Final = (
     f"optimizer times are not recorded: more than {MOST_OPTIMIZERS} optimizers take turns"
 )
 
+# As integers: to look up an enum's member in a step's cold caches takes as long as a mark.
+_STEP: Final = int(MarkKind.STEP)
+_OPTIMIZER: Final = int(MarkKind.OPTIMIZER)
+_STEP_CELL: Final = int(StatusCell.STEP)
+_STEP_NS_CELL: Final = int(StatusCell.STEP_NS)
+
+
+class _Optimizer:
+    """One that has begun a step. Weak, because a new one may get the `id` of a dead one."""
+
+    __slots__ = "of", "steps", "turn"
+
+    def __init__(self, of: Any) -> None:
+        self.of = weakref.ref(of)
+        self.steps = self.turn = 0
+
 
 class StepCounter:
     """Counts steps per optimizer; the highest count is the training step.
@@ -33,16 +49,15 @@ class StepCounter:
         self._ring = ring
         self._test_ops = test_ops
         self._marks = ring.marks
-        self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._optimizers: dict[int, _Optimizer] = {}  # by `id`
         self._own = 0
         self._last = 0
         self._last_mark = 0
-        self._begun: dict[int, list[tuple[int, int]]] = {}
-        """By thread: `id` and mark of the optimizer whose step it runs. An optimizer called within
+        self._begun: dict[int, list[tuple[_Optimizer, int]]] = {}
+        """By thread: mark of the optimizer whose step it runs. An optimizer called within
         another one's step is part of that step and has no mark (0)."""
-        self._round: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Optimizers that have begun a step in this round. Weak, because a new optimizer may get
-        the `id` of a dead one."""
+        self._turn, self._in_turn = 1, 0
+        """A turn of the optimizers, and how many have begun a step in it."""
         self._times_optimizers = True
         self.reached: Callable[[int], None] | None = None
         """Called at the end of each step, by the thread that ended it."""
@@ -65,46 +80,48 @@ class StepCounter:
 
     def index_of(self, optimizer: Any) -> int:
         """Returns its place among the optimizers that have stepped, the same on all ranks."""
-        counts = self._counts
-        return list(counts).index(optimizer) if optimizer in counts else len(counts)
+        stepped = [one.of() for one in list(self._optimizers.values()) if one.steps]
+        living = [one for one in stepped if one is not None]
+        return next((n for n, one in enumerate(living) if one is optimizer), len(living))
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """Begins the mark of an optimizer's step. The ops that it depends on have completed."""
         if not self._times_optimizers:
             return
         self._test_ops()
-        begun = self._begun.setdefault(threading.get_ident(), [])
-        if any(known == id(optimizer) for known, _ in begun):  # it raised
-            self._marks.abandon(begun[0][1])
-            begun.clear()
+        one, thread = self._known(optimizer), threading.get_ident()
+        begun = self._begun.get(thread)
         if begun:
-            begun.append((id(optimizer), 0))
-            return
-        if optimizer in self._round:
-            self._round.clear()
-        self._round.add(optimizer)
-        if len(self._round) > MOST_OPTIMIZERS:
+            if all(known is not one for known, _ in begun):
+                begun.append((one, 0))
+                return
+            self._marks.abandon(begun[0][1])  # it raised
+        if one.turn == self._turn:  # its second step ends a turn
+            self._turn, self._in_turn = self._turn + 1, 0
+        one.turn = self._turn
+        self._in_turn += 1
+        if self._in_turn > MOST_OPTIMIZERS and self._too_many():
             self._times_optimizers = False
+            self._begun.pop(thread, None)
             self._marks.unwatch(MarkKind.OPTIMIZER)
             self._ring.write_note(TOO_MANY)
             return
-        begun.append((id(optimizer), self._marks.begin(MarkKind.OPTIMIZER, self.current)))
+        self._begun[thread] = [(one, self._marks.begin(_OPTIMIZER, self._last + 1))]
 
     def optimizer_stepped(self, optimizer: Any) -> None:
         """Ends the mark and counts the step."""
-        thread = threading.get_ident()
+        one, thread = self._known(optimizer), threading.get_ident()
         begun = self._begun.get(thread, ())
         for place, (known, mark) in enumerate(begun):
-            if known == id(optimizer):
+            if known is one:
                 if mark:
                     self._marks.end(mark)
                     del self._begun[thread]
                 else:
                     del self._begun[thread][place:]
                 break
-        count = self._counts.get(optimizer, 0) + 1
-        self._counts[optimizer] = count
-        self._reach(count)
+        one.steps += 1
+        self._reach(one.steps)
 
     def stepped(self, number: int | None = None, samples: int = 0) -> None:
         """Counts the user's `step()`: the next step, or the step with this number.
@@ -119,13 +136,28 @@ class StepCounter:
         if samples > 0 and self._last_mark:
             self._marks.add_samples(self._last_mark, samples)
 
+    def _known(self, optimizer: Any) -> _Optimizer:
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known.of() is not optimizer:
+            for key, one in list(self._optimizers.items()):
+                if one.of() is None:
+                    self._optimizers.pop(key, None)
+            known = self._optimizers[id(optimizer)] = _Optimizer(optimizer)
+        return known
+
+    def _too_many(self) -> bool:
+        """Whether too many that live take turns."""
+        turns = [one.turn for one in list(self._optimizers.values()) if one.of() is not None]
+        self._in_turn = turns.count(self._turn)
+        return self._in_turn > MOST_OPTIMIZERS
+
     def _reach(self, step: int) -> None:
         if step <= self._last:
             return
         self._last = step
-        self._ring.cells[StatusCell.STEP] = step
-        self._ring.cells[StatusCell.STEP_NS] = time.monotonic_ns()
-        self._last_mark = self._marks.instant(MarkKind.STEP, step)
+        self._ring.cells[_STEP_CELL] = step
+        self._ring.cells[_STEP_NS_CELL] = time.monotonic_ns()
+        self._last_mark = self._marks.instant(_STEP, step)
         self.thread = threading.get_ident()
         if self.reached is not None:
             self.reached(step)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Flag, StatusCell
+from frtop_probe.ring.layout import Flag, MarkKind, StatusCell
 
 DEPTH: Final = 64
 
@@ -52,7 +52,10 @@ def _numbers(library: Any) -> list[int]:
 
 
 def _expected() -> list[int]:
-    cells = (StatusCell.HEAD, StatusCell.PENDING_LOST, StatusCell.LONGER_FROM)
+    cells = (
+        StatusCell.HEAD, StatusCell.PENDING_LOST, StatusCell.MARKS, StatusCell.LONGER_FROM,
+        MarkKind.REPORT,
+    )  # fmt: skip
     flags = (Flag.SYNC, Flag.P2P, Flag.UNTRACKED, Flag.LATE, Flag.DEVICE, Flag.ELSEWHERE)
     sizes = (layout.GROUP_ROW.size, layout.CHUNK, layout.SIZES.size)
     others = (layout.MESSAGES, len(layout.REDUCE_OPS) - 1)

@@ -48,11 +48,13 @@ class NativeHook:
         places: tuple[int, ...] = (shape.groups, GROUPS_OFFSET)
         places += (shape.overflow, shape.overflow_offset)
         places += (shape.sizes_offset, shape.chunks, shape.slots_offset, shape.slots, shape.more)
+        places += (shape.marks_offset, shape.marks)
         library.open(ring.map, places, flag)
         ring.next_sequence = library.next_sequence
         signatures.take_chunks = library.take_chunks
         core.groups.use(library.next_number, library.forget_group)
         core.pending.use(library)
+        ring.marks.use(*library.marks())
         kernels = Kernels(core, signatures, torch)
         misses = _Misses(core, signatures, torch, kernels)
         operations = [

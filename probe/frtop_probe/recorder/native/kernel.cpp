@@ -54,7 +54,7 @@ using i64 = int64_t;
 // -- the ring, as `ring/layout.py` has it
 
 struct Shape {
-  u64 groups, groups_at, overflow, overflow_at, sizes_at, chunks, slots_at, slots, more;
+  u64 groups, groups_at, overflow, overflow_at, sizes_at, chunks, slots_at, slots, more, marks_at, marks;
 };
 
 struct Slot {
@@ -72,12 +72,22 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 88 && offsetof(Slot, checksum) == 64 && offsetof(Slot, done) == 72);
 
+struct Mark {
+  u64 sequence;
+  i64 begun;
+  u64 number, thread;
+  u32 kind, name, checksum, unused;
+  i64 end;
+  u64 samples;  // or the bits of a value that the job reports
+};
+static_assert(sizeof(Mark) == 64 && offsetof(Mark, checksum) == 40);
+
 enum Flag : u8 { SYNC = 1, P2P = 2, UNTRACKED = 4, LATE = 8, DEVICE = 16, ELSEWHERE = 64 };
-enum Cell { HEAD = 3, PENDING_LOST = 14, LONGER_FROM = 20 };
+enum Cell { HEAD = 3, PENDING_LOST = 14, MARKS = 18, LONGER_FROM = 20 };
 enum Row { ROW_LAST = 0, ROW_NUMBER = 1, ROW_P2P = 2, ROW_WORDS = 16 };
 constexpr u64 CELLS_AT = 256, CHUNK = 64, SIZES_HEAD = 24;
 constexpr u64 MAX_INTEGERS = (1 << 16) - 1, MAX_U32 = 0xffffffff, MESSAGES = (1 << 16) - 1;
-constexpr u8 REDUCE_OPS = 9, REDUCE_OTHER = 10, EVENT_OP = 0;
+constexpr u8 REDUCE_OPS = 9, REDUCE_OTHER = 10, EVENT_OP = 0, REPORT = 7;
 constexpr i64 EXACT_NS = 1'000'000;
 enum Enabled : u8 { OFF = 0, ON = 1, EXPECTING = 2 };
 
@@ -198,7 +208,7 @@ struct State {
   Shape shape;
   const u8* enabled;
   u64* cells;
-  std::atomic<u64> sequence{0}, chunks{0}, floor{0};
+  std::atomic<u64> sequence{0}, chunks{0}, floor{0}, marks{0};
   GroupPlace groups[GROUPS];
   std::atomic<Group*> by_id[GROUPS]{};
   Known forms[KNOWN], sizes[KNOWN];
@@ -232,6 +242,9 @@ struct State {
     __builtin_prefetch(to, 1);
     __builtin_prefetch(to + sizeof(Slot) - 1, 1);
     __builtin_prefetch(&refs[next % REFS], 1);
+  }
+  Mark* mark(u64 sequence) const {
+    return reinterpret_cast<Mark*>(base + shape.marks_at) + sequence % shape.marks;
   }
   Slot* row(size_t index) const {
     return reinterpret_cast<Slot*>(base + shape.overflow_at) + index;
@@ -1203,6 +1216,52 @@ struct TensorWait final : c10::OperatorKernel {
   }
 };
 
+// -- marks, as `marks/marks.py` writes them
+
+u64 write_mark(u32 kind, u64 number, bool lasts, u32 name = 0, const double* value = nullptr) {
+  State* state = current.load(std::memory_order_acquire);
+  Mark mark{state->marks.fetch_add(1) + 1, now_ns(), number, u64(pthread_self()), kind, name, 0, 0, 0, 0};
+  mark.checksum = crc.of(&mark, offsetof(Mark, checksum));
+  if (value) {
+    memcpy(&mark.samples, value, sizeof mark.samples);
+    mark.checksum = crc.of(value, sizeof *value, mark.checksum);
+  }
+  if (!lasts) mark.end = mark.begun;
+  memcpy(state->mark(mark.sequence), &mark, sizeof mark);
+  put_greater(state->cells + MARKS, mark.sequence);
+  return mark.sequence;
+}
+
+PyObject* write_mark(PyObject* const* args, Py_ssize_t count, bool lasts) {
+  long kind = count == 2 ? PyLong_AsLong(args[0]) : 0;
+  long number = count == 2 ? PyLong_AsLong(args[1]) : 0;
+  if (count != 2) PyErr_SetString(PyExc_TypeError, "a mark has a kind and a number");
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromUnsignedLongLong(write_mark(u32(kind), u64(number), lasts));
+}
+PyObject* begin_mark(PyObject*, PyObject* const* args, Py_ssize_t count) { return write_mark(args, count, true); }
+PyObject* instant_mark(PyObject*, PyObject* const* args, Py_ssize_t count) { return write_mark(args, count, false); }
+PyObject* report_mark(PyObject*, PyObject* args) {
+  long step;
+  unsigned int name;
+  double value;
+  if (!PyArg_ParseTuple(args, "lId", &step, &name, &value)) return nullptr;
+  write_mark(REPORT, u64(step), false, name, &value);
+  Py_RETURN_NONE;
+}
+PyObject* end_mark(PyObject*, PyObject* which) {
+  u64 sequence = PyLong_AsUnsignedLongLong(which);
+  if (PyErr_Occurred()) return nullptr;
+  Mark* mark = current.load(std::memory_order_acquire)->mark(sequence);
+  if (get(&mark->sequence) == sequence) put(&mark->end, now_ns());  // else it has been overwritten
+  Py_RETURN_NONE;
+}
+PyMethodDef mark_methods[] = {
+    {"begin", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(begin_mark)), METH_FASTCALL, nullptr},
+    {"instant", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(instant_mark)), METH_FASTCALL, nullptr},
+    {"report", report_mark, METH_VARARGS, nullptr},
+    {"end", end_mark, METH_O, nullptr}};
+
 torch::Library *library = nullptr, *functional = nullptr;
 
 int number_of(const py::dict& of, const char* name) { return of[name].cast<int>(); }
@@ -1240,7 +1299,7 @@ SHOWN void frtop_check_slot(u8* to) {
 }
 /* The numbers that `ring/layout.py` has too. */
 SHOWN size_t frtop_check_numbers(u64* to, size_t most) {
-  const u64 numbers[] = {CELLS_AT, HEAD, PENDING_LOST, LONGER_FROM, ROW_WORDS * 8, CHUNK, SIZES_HEAD,
+  const u64 numbers[] = {CELLS_AT, HEAD, PENDING_LOST, MARKS, LONGER_FROM, REPORT, ROW_WORDS * 8, CHUNK, SIZES_HEAD,
                          MESSAGES, REDUCE_OTHER, SYNC, P2P, UNTRACKED, LATE, DEVICE, ELSEWHERE,
                          offsetof(Slot, later), offsetof(Slot, done), offsetof(Slot, wait)};
   memcpy(to, numbers, std::min(sizeof numbers, most * 8));
@@ -1433,6 +1492,19 @@ SHOWN void frtop_measured(u64* to) {
 
 /* Why the kernels switched recording off; null if they did not. */
 SHOWN const char* frtop_failure() { return current.load()->failure.load(); }
+
+/* From now on marks are written here; returns the functions for that, as `mark_methods` has them. */
+SHOWN PyObject* frtop_marks() {
+  State* state = current.load();
+  state->marks.store(get(state->cells + MARKS));
+  PyObject* found = PyTuple_New(Py_ssize_t(std::size(mark_methods)));
+  for (size_t i = 0; found && i < std::size(mark_methods); i++) {
+    PyObject* function = PyCFunction_New(&mark_methods[i], nullptr);
+    if (!function) Py_CLEAR(found);
+    else PyTuple_SET_ITEM(found, Py_ssize_t(i), function);
+  }
+  return found;
+}
 
 /* Returns what replaces the `wait` of a class of handles. */
 SHOWN PyObject* frtop_wait(PyObject* kind, PyObject* own, PyObject* wrapper) {

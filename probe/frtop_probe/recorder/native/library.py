@@ -137,6 +137,7 @@ class Library:
             ("tensors", _object, ()),
             ("measured", None, (ctypes.c_void_p,)),
             ("failure", ctypes.c_char_p, ()),
+            ("marks", _object, ()),
             ("wait", _object, (_object, _object, _object)),
         ):
             entry = getattr(c, f"frtop_{function}")
@@ -151,6 +152,8 @@ class Library:
         self.oldest: Callable[[], int] = c.frtop_oldest
         self.is_open: Callable[[int], int] = c.frtop_is_open
         self.tensors: Callable[[], list[tuple[int, list[tuple[bool, Any]]]]] = c.frtop_tensors
+        self.marks: Callable[[], tuple[Callable[..., Any], ...]] = c.frtop_marks
+        """Returns what writes marks from then on: `begin`, `instant`, `report` and `end`."""
         self.wait: Callable[[Any, Any, Any], Any] = c.frtop_wait
         """Takes a class of handles, its own `wait` and the wrapper in Python; returns what replaces
         it."""
