@@ -43,6 +43,7 @@ from frtop_tui.files.logs.scan import searched
 from frtop_tui.text.html_page import html_page
 from frtop_tui.text.incident import incident_of
 from frtop_tui.text.json_document import document
+from frtop_tui.text.notes import recorded_lines
 from frtop_tui.text.plain import text as report
 
 CLOSED = (
@@ -330,6 +331,20 @@ def test_of_exceptions_without_times_the_one_that_was_written_first_comes_first(
     rows = table((0, -9, "10:01:00"), (3, 1, "10:05:00"))
     frame = judged(joined(["[E1129 09:00:00.1 a.cpp:1] [rank1] will: Timeout(ms)="], early, rows))
     assert said(frame)[0] == ("dead", "0")
+
+
+def test_only_ranks_without_counters_are_said_to_be_unknown(judged: Judge) -> None:
+    frame = judged(
+        joined(TORCH_2_7.gave_up(2), TORCH_2_7.was_asked(1, Op().number, Op().number - 1))
+    )
+    assert said(frame) == [("undecided", "")]
+    assert "how far rank 0 came is not known" in frame.verdicts[0].headline
+
+
+def test_a_log_without_times_has_none(judged: Judge) -> None:
+    trace = ("Traceback (most recent call last):", '  File "a.py", line 1, in f', "KeyError: 1")
+    (line,) = recorded_lines(judged(joined([f"[rank1]: {one}" for one in trace])))
+    assert line.startswith("logs: ")
 
 
 def test_a_logged_exception_is_a_note_and_no_cause(judged: Judge) -> None:

@@ -152,6 +152,11 @@ def local_time(wall_ns: int) -> str:
     return _local(wall_ns, "%Y-%m-%d %H:%M:%S")
 
 
+def of_time(wall_ns: int) -> str:
+    """` of 2026-11-20 03:02:00`; nothing if the time is not known (0)."""
+    return f" of {local_time(wall_ns)}" if wall_ns else ""
+
+
 def utc_time(wall_ns: int, timespec: str = "seconds") -> str:
     """`2026-11-20T03:02:11+00:00`, for programs."""
     return datetime.fromtimestamp(wall_ns / 1e9, tz=timezone.utc).isoformat(timespec=timespec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.native_stacks import has_native
-from frtop_tui.job.units import local_time
+from frtop_tui.job.units import of_time
 from frtop_tui.job.unprepared import without_recorder
 from frtop_tui.widgets.file_status import file_in_progress, short_path
 
@@ -73,9 +73,9 @@ def _without_recorder(frame: Frame, rank: JudgedRank | None) -> str:
 
 def _when_recorded(name: str, frame: Frame) -> str:
     assert frame.recorded is not None
-    kind, when = frame.recorded.kind, local_time(frame.recorded.wall_ns)
+    kind, when = frame.recorded.kind, of_time(frame.recorded.wall_ns)
     single = kind in ("capture", "black box")
-    this = f"this is a {kind} of {when}" if single else f"these are {kind} of {when}"
+    this = f"this is a {kind}{when}" if single else f"these are {kind}{when}"
     if name in ("take", "native", *ASKS):
         stacks = {"take": "take stacks of", "native": "take native stacks of"}
         what = stacks.get(name, "ask")

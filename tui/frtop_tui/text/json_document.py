@@ -118,7 +118,7 @@ def _recorded(recorded: Recorded | None) -> dict[str, Any] | None:
     return {
         "kind": recorded.kind,
         "path": recorded.path,
-        "at": utc_time(recorded.wall_ns),
+        "at": utc_time(recorded.wall_ns) if recorded.wall_ns else None,
         "by": recorded.by,
         "version": recorded.version,
         "notes": list(recorded.notes),

@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.words.fact_words import Clock, fact_text
 from frtop_tui.job.job_activity import rank_notes
 from frtop_tui.job.model import HostState, HostView
 from frtop_tui.job.naming import listed
-from frtop_tui.job.units import counted, local_time
+from frtop_tui.job.units import counted, of_time
 
 HOST_STATES: Final[dict[HostState, str]] = {
     "failed": "cannot be reached, or refuses our key",
@@ -32,12 +32,12 @@ def recorded_lines(frame: Frame) -> list[str]:
     recorded = frame.recorded
     if recorded is None:
         return []
-    when = local_time(recorded.wall_ns)
+    when = of_time(recorded.wall_ns)
     by = f" by {recorded.by}" if recorded.by else ""
     ages = any(view.evidence.has_ages for view in frame.ranks.values())
-    then = "; all ages are as of that time" if ages or not frame.ranks else ""
+    then = "; all ages are as of that time" if when and (ages or not frame.ranks) else ""
     return [
-        f"{recorded.kind} of {when}{by}: {recorded.path}{then}",
+        f"{recorded.kind}{when}{by}: {recorded.path}{then}",
         *(f"note  {note}" for note in recorded.notes),
     ]
 

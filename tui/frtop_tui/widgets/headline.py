@@ -11,7 +11,7 @@ from typing import Final
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Health, Recorded
 from frtop_tui.job.naming import folded_hosts, job_title
-from frtop_tui.job.units import counted, duration, local_time, timing
+from frtop_tui.job.units import counted, duration, of_time, timing
 from frtop_tui.job.unprepared import is_least_since, preparation
 from frtop_tui.text.health_words import health_words, is_partly_healthy
 from frtop_tui.widgets.file_status import files_summary, short_path
@@ -132,8 +132,8 @@ def coverage_line(frame: Frame) -> Line:
 def recording_line(recorded: Recorded, width: int) -> Line:
     """`CAPTURE of 2026-11-20 03:02 by alice@laptop · not live`, as wide as the screen."""
     by = f" by {recorded.by}" if recorded.by else ""
-    source = f"{recorded.kind.upper()} of {local_time(recorded.wall_ns)}{by}"
-    words = f" {source} · not live, ages as of that time"
+    when = of_time(recorded.wall_ns)
+    words = f" {recorded.kind.upper()}{when}{by} · not live{', ages as of that time' * bool(when)}"
     room = width - len(words) - 3
     path = short_path(recorded.path)
     return ((fit(f"{words} · {path}" if len(path) <= room else words, width), "cursor"),)

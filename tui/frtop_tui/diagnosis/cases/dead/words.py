@@ -125,7 +125,9 @@ def connections_broke(
     named = folded(death.rank for death in detail.followers)
     if detail.followers[0].nature == "timeout":
         gave_up = {death.rank for death in detail.followers}
-        return _timed_out(detail.followers, sorted({*frame.ranks, *unreachable} - gave_up))
+        views = frame.ranks.items()
+        unknown = {rank for rank, view in views if not view.evidence.has_numbers}
+        return _timed_out(detail.followers, sorted({*unknown, *unreachable} - gave_up))
     if all(death.nature == "mismatch" for death in detail.followers):
         return Sentences(
             f"{named} called different ops, by torch's own check; which rank is wrong is not known",
