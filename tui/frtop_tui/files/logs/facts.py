@@ -8,13 +8,15 @@ of a rank.
 from __future__ import annotations
 
 import re
+import signal as signals
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from frtop_probe.ring.rank_ranges import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS, unfold
 from frtop_tui.files.logs.patterns import GROUP, PATTERNS, WORK_RANK, Kind
-from frtop_tui.files.logs.prefixes import Head, head_of, wall_ns_of
+from frtop_tui.files.logs.prefixes import Head, head_of, tagged_once, wall_ns_of
 from frtop_tui.files.logs.scan import RawLine
 from frtop_tui.job.naming import printable
 
@@ -34,6 +36,11 @@ MAX_MORE: Final = 8
 MAX_QUOTE: Final = 300
 DEFAULT: Final = "default_pg"
 UNSIGNED: Final = 2**63
+_SIGNALS: Final = {
+    **{signals.strsignal(one): -int(one) for one in signals.Signals},
+    "Out Of Memory": -signals.SIGKILL,
+}
+"""As srun writes them."""
 LAUNCHERS: Final = frozenset({"ChildFailedError", "CalledProcessError", "ProcessRaisedException"})
 """Exceptions of programs that started ranks: they only say that one of these failed."""
 _FRAME: Final = re.compile(
@@ -196,6 +203,7 @@ class _Process:
 
     rank: int | None
     local_rank: int = -1
+    task: int = -1
     said: RankLines = field(default_factory=RankLines)
     claims: set[int] = field(default_factory=set)  # ranks within groups that it gave itself
     trace: _Trace | None = None
@@ -230,6 +238,15 @@ class _Failed(NamedTuple):
     line: LogLine
 
 
+class _Ended(NamedTuple):
+    """How tasks of a launcher ended; `are_ranks`: this launcher counts ranks."""
+
+    part: int
+    tasks: str
+    exit: LoggedExit
+    are_ranks: bool
+
+
 _Key = tuple[int, str, int | None]
 """Part of a file, what stands before the lines, rank."""
 
@@ -253,6 +270,8 @@ class Reader:
         self._failed: list[_Failed] = []
         self._restarted: dict[int, int] = {}  # by file: the last part of an earlier attempt
         self._checks: list[tuple[int, Disagreement | MissedBarrier]] = []  # with their parts
+        self._ended: list[_Ended] = []
+        self._tasks: set[tuple[int, int]] = set()  # with the ranks in whose lines they stand
         self._facts = LogFacts()
 
     def begin(self, file: str, rank: int | None) -> None:
@@ -268,9 +287,11 @@ class Reader:
         return bool(self._traced)
 
     def take(self, raw: RawLine) -> None:
-        head = head_of(raw.text, self._year)
+        head = head_of(tagged_once(raw.text), self._year)
         self._clock = head.wall_ns or self._clock
         process = self._process(head)
+        if head.task >= 0 and head.rank is not None and len(self._tasks) < MAX_PROCESSES:
+            self._tasks.add((head.task, head.rank))
         whose = f"[rank{head.rank}]: " if head.rank is not None else ""
         line = LogLine(self._file, raw.number, whose + head.text[:2000])
         if self._traced:
@@ -307,14 +328,34 @@ class Reader:
                 _merge(facts.ranks.setdefault(rank, RankLines()), process.said)
             else:
                 facts.add_of_nobody(process.said)
+        self._add_ended()
         for said in facts.ranks.values():
             _join(said)
         return facts
 
+    def _tasks_are_ranks(self) -> bool:
+        """Whether lines show it. A task of torchrun has other ranks, and says how they ended."""
+        by_torchrun = self._local or self._failed
+        return bool(self._tasks) and not by_torchrun and all(a == b for a, b in self._tasks)
+
+    def _add_ended(self) -> None:
+        """What launchers said of tasks, if these are ranks."""
+        ranks = self._facts.ranks
+        for one in self._ended:
+            if self._local or not (one.are_ranks or self._tasks_are_ranks()):
+                continue
+            with suppress(ValueError):
+                tasks = unfold(one.tasks) if self._is_judged(one.part) else ()
+                for task in filter(_is_rank, tasks[: MAX_PROCESSES - len(ranks)]):
+                    said = ranks.setdefault(task, RankLines())
+                    said.exit = said.exit or one.exit
+
     # -- processes and ranks
 
     def _rank_of(self, file: int, process: _Process) -> int | None:
-        """Its rank, or the one that torchrun's table has for its local rank."""
+        """Its rank, the one that torchrun's table has for its local rank, or its task."""
+        if process.rank is None and process.local_rank < 0 <= process.task:
+            return process.task if self._tasks_are_ranks() else None
         if process.rank is not None or process.local_rank < 0:
             return process.rank
         named = self._local[file, process.local_rank]
@@ -334,7 +375,7 @@ class Reader:
         if known is None:
             if len(self._processes) >= MAX_PROCESSES:
                 return _Process(None)
-            known = self._processes[key] = _Process(rank, head.local_rank)
+            known = self._processes[key] = _Process(rank, head.local_rank, head.task)
         if claim is not None and rank is None:
             known.claims.add(claim)
         return known
@@ -374,18 +415,26 @@ class Reader:
                 self._note_failure(kind, one)
             case "mismatch" | "barrier" | "reached":
                 self._note_check(kind, one)
+            case "ended process" | "ended with" | "ended by" | "ended tasks":
+                self._note_ended(kind, one)
             case "traceback":
                 self._begin_trace(one)
             case "restart" | "failed":
                 self._end_part(kind, one)
-            case "world" | "repeats":
-                facts.repeats |= kind == "repeats"
-                size = int(one.found["size"]) if kind == "world" else 0
-                facts.world = min(MAX_RANKS, max(facts.world, size))
-            case "remark":
-                facts.remarks += [one.line][: MAX_REMARKS - len(facts.remarks)]
-            case "version" if len(facts.versions) < MAX_VERSIONS:
-                facts.versions.setdefault(one.found["version"], one.line)
+            case _:
+                self._note_of_job(kind, one)
+
+    def _note_of_job(self, kind: Kind, one: _Match) -> None:
+        """A line that is not about one rank."""
+        facts = self._facts
+        if kind == "world":
+            facts.world = min(MAX_RANKS, max(facts.world, int(one.found["size"])))
+        elif kind == "repeats":
+            facts.repeats = True
+        elif kind == "remark":
+            facts.remarks += [one.line][: MAX_REMARKS - len(facts.remarks)]
+        elif len(facts.versions) < MAX_VERSIONS:
+            facts.versions.setdefault(one.found["version"], one.line)
 
     def _note_group(self, kind: Kind, one: _Match) -> None:
         """A line of ProcessGroupNCCL."""
@@ -432,6 +481,24 @@ class Reader:
             said = self._process(Head("", row.rank, 0, "")).said
             wall = row.wall_ns or one.wall_ns
             said.exit = LoggedExit(int(found["code"]), row.host, one.line, wall)
+
+    def _note_ended(self, kind: Kind, one: _Match) -> None:
+        """How mpirun and srun say that processes ended."""
+        found = one.found.groupdict()
+        if kind == "ended process":
+            self._row = _Row(rank=int(found["rank"]))
+            return
+        tasks, row = found.get("tasks") or found.get("rank"), self._row
+        if kind == "ended with":
+            tasks, self._row = None if row.rank is None else str(row.rank), _Row()
+        signal = found.get("signal") or ""
+        code = -int(signal) if signal.isdecimal() else _SIGNALS.get(signal.strip(), 0)
+        code = int(found.get("code") or code)
+        if code not in (0, -signals.SIGTERM, -signals.SIGABRT):
+            self._facts.remarks += [one.line][: MAX_REMARKS - len(self._facts.remarks)]
+        if tasks is not None and code and len(self._ended) < MAX_PARTS:
+            ended = LoggedExit(code, found.get("host") or "", one.line, one.wall_ns)
+            self._ended.append(_Ended(self._part, tasks, ended, kind != "ended tasks"))
 
     def _check(self, check: Disagreement | MissedBarrier) -> None:
         if len(self._checks) < MAX_REMARKS:

@@ -340,9 +340,10 @@ class _Job:
             return None
         if ended.code == _TERMINATED and self._some_failed:
             return None
+        at_ns = ended.wall_ns or self._facts.newest_ns + ended.line.number  # mpirun has no times
         if ended.code < 0:
-            return wire.ExitInfo(ended.wall_ns, signal=-ended.code)
-        return wire.ExitInfo(ended.wall_ns, exit_code=ended.code)
+            return wire.ExitInfo(at_ns, signal=-ended.code)
+        return wire.ExitInfo(at_ns, exit_code=ended.code)
 
     # -- words
 

@@ -14,6 +14,7 @@ Kind = Literal[
     "timeout", "status", "fault", "mismatch", "barrier", "reached", "world", "restart", "failed",
     "traceback", "remark", "repeats", "version",
     "failure time", "failure host", "failure rank", "failure exit",
+    "ended process", "ended with", "ended by", "ended tasks",
 ]  # fmt: skip
 
 
@@ -89,6 +90,16 @@ PATTERNS: Final = (
          r"^\s*rank {6}: (?P<rank>\d{1,7}) \(local_rank: (?P<local>-?\d{1,7})\)", "torch 1.9"),
     _row("failure exit", "exitcode  : ", r"^\s*exitcode {2}: (?P<code>-?\d{1,5}) \(pid: \d+\)",
          "torch 1.9"),
+    # The same of Open MPI, on two lines or one, and of Slurm.
+    _row("ended process", "Process name: [",
+         r"^\s*Process name: \[.{1,200},(?P<rank>\d{1,7})\]", "Open MPI"),
+    _row("ended with", "Exit code: ", r"^\s*Exit code: +(?P<code>\d{1,5})\s*$", "Open MPI"),
+    _row("ended by", "noticed that process rank ",
+         r"noticed that process rank (?P<rank>\d{1,7}) with PID \d+ on node (?P<host>\S{1,255})"
+         r" exited on signal (?P<signal>\d{1,3})", "Open MPI"),
+    _row("ended tasks", "srun: error: ",
+         r"srun: error: (?P<host>\S{1,255}): tasks? (?P<tasks>[\d,-]{1,1000}): "
+         r"(?:Exited with exit code (?P<code>\d{1,3})|(?P<signal>[A-Z][\w /]{1,40}))", "Slurm"),
     _row("traceback", "Traceback (most recent call last)",
          r"^Traceback \(most recent call last\):", "Python"),
     _row("remark", "NVRM: Xid (", r"NVRM: Xid \([^)]*\): \d+", "NVIDIA's driver"),
@@ -97,8 +108,7 @@ PATTERNS: Final = (
          r"[Oo]ut of memory: Killed process \d+", "Linux"),
     _row("remark", "slurmstepd: error: ***",
          r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)", "Slurm"),
-    _row("remark", "srun: error: ",
-         r"srun: error: (?:Node failure|\S+: tasks? [\d,-]+: (?!Terminated|Aborted))", "Slurm"),
+    _row("remark", "srun: error: ", r"srun: error: Node failure", "Slurm"),
     _row("remark", "NCCL WARN", r"NCCL WARN .+", "NCCL 2"),
     _row("remark", "watchdog got stuck for", r"watchdog got stuck for \d+ seconds", "torch 2.3"),
     _row("remark", "Could not acquire GIL",

@@ -24,7 +24,8 @@ _GLOG: Final = re.compile(
 )
 _RANK: Final = re.compile(r"\[rank(\d{1,7})\]:( ?)")
 _OTHER_RANKS: Final = (
-    re.compile(r"\[(?:[\w.@-]{1,64}@)?\d+,(\d{1,7})\]<std(?:err|out)>: ?"),  # Open MPI
+    re.compile(r"\[\d+,(\d{1,7})\]<std(?:err|out)>:"),  # Open MPI 4
+    re.compile(r"\[[\w.@-]{1,64}@\d+,(\d{1,7})\]<std(?:err|out)>: ?"),  # Open MPI 5
     re.compile(r"\[rank: (\d{1,7})\] ?"),  # Lightning
 )
 _PROCESS: Final = (
@@ -43,6 +44,7 @@ class Head(NamedTuple):
     """What stands before a line; `wall_ns` is 0 if it has no time.
 
     `hooked`: torch's hook for uncaught exceptions wrote it. `local_rank` is torchrun's, -1: none.
+    `task` is a scheduler's, or of whatever numbers lines like it; -1: none.
     `writer` is the pid or thread that torch's agent and glog write.
     """
 
@@ -52,7 +54,14 @@ class Head(NamedTuple):
     text: str
     hooked: bool = False
     local_rank: int = -1
+    task: int = -1
     writer: str = ""
+
+
+def tagged_once(line: str) -> str:
+    """A line of Open MPI 4, which repeats its tag within lines that were written in pieces."""
+    tag = _OTHER_RANKS[0].match(line)
+    return line if tag is None else tag[0] + line.replace(tag[0], "")
 
 
 def head_of(line: str, year: int) -> Head:
@@ -83,8 +92,9 @@ def _prefix(line: str, at: int, head: Head, year: int) -> tuple[re.Match[str] | 
     for kind, pattern in _PROCESS:
         if found := pattern.match(line, at):
             local_rank = int(found[1]) if kind == "local rank" else head.local_rank
+            task = int(found[1]) if kind == "task" else head.task
             process = f"{head.process}{kind} {found[1]} "
-            return found, head._replace(process=process, local_rank=local_rank)
+            return found, head._replace(process=process, local_rank=local_rank, task=task)
     return _OTHERS.match(line, at), head
 
 

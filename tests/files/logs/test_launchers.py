@@ -1,0 +1,83 @@
+"""How mpirun and srun say that a process ended, and which rank that was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from files.logs.eras import table
+from frtop_tui.files.loader import open_paths
+from frtop_tui.files.logs.prefixes import head_of, tagged_once
+
+MPI_SIGNAL = (
+    "mpirun noticed that process rank 1 with PID 0 on node node1 exited on signal 11"
+    " (Segmentation fault)."
+)
+MPI_CODE = """\
+mpirun detected that one or more processes exited with non-zero status, thus causing
+the job to be terminated. The first process to do so was:
+
+  Process name: [{}]
+  Exit code:    3"""
+SRUN = "srun: error: node2: task 1: {}\nsrun: error: node1: tasks 0,2: Terminated"
+CLOSED = """\
+{0}[rank{1}]: Traceback (most recent call last):
+{0}[rank{1}]:   File "/home/me/train.py", line 9, in main
+{0}[rank{1}]: RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "blamed"),
+    [
+        ([MPI_SIGNAL], {1}),
+        ([MPI_CODE.format("[34079,1],1")], {1}),
+        ([MPI_CODE.format("prterun-node1-12@1,1")], {1}),
+        ([CLOSED.format("[1,0]<stderr>:", 0), MPI_SIGNAL], {1}),
+        # Only lines of tasks show that these are ranks.
+        ([CLOSED.format("0: ", 0), SRUN.format("Segmentation fault")], {1}),
+        ([CLOSED.format("2: ", 2), SRUN.format("Bus error (core dumped)")], {1}),
+        ([CLOSED.format("2: ", 2), SRUN.format("Exited with exit code 3")], {1}),
+        ([CLOSED.format("2: ", 2), SRUN.format("Out Of Memory")], {1}),
+        ([CLOSED.format("", 2), SRUN.format("Segmentation fault")], set()),
+        ([CLOSED.format("1: ", 2), SRUN.format("Segmentation fault")], set()),
+        ([SRUN.format("Segmentation fault")], set()),
+        ([CLOSED.format("2: ", 2), SRUN.format("Terminated")], set()),
+        # A task of torchrun, with two ranks.
+        (
+            [
+                CLOSED.format("0: [default0]:", 0),
+                *(f"0: {line}" for line in table((0, -15, "10:11:12"))),
+                SRUN.format("Killed"),
+            ],
+            set(),
+        ),
+    ],
+)
+def test_the_rank_that_a_launcher_says_to_have_ended(
+    tmp_path: Path, lines: list[str], blamed: set[int]
+) -> None:
+    log = tmp_path / "job.out"
+    log.write_text("\n".join(lines) + "\n")
+    frame = open_paths([log])
+    assert {rank for one in frame.verdicts for rank in one.culprits} == blamed
+
+
+def test_an_exception_of_a_task_that_had_not_joined_is_that_of_its_rank(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    early = (
+        '1: Traceback (most recent call last):\n1:   File "a.py", line 2, in load\n1: OSError: x'
+    )
+    log.write_text(
+        "\n".join([CLOSED.format("2: ", 2), early, SRUN.format("Exited with exit code 1")])
+    )
+    (verdict,) = open_paths([log]).verdicts
+    assert verdict.culprits == (1,)
+    assert "OSError: x" in verdict.headline
+
+
+def test_open_mpi_repeats_its_tag_within_a_line() -> None:
+    line = "[1,0]<stderr>:ValueError[1,0]<stderr>:: [1,0]<stderr>:bad sample[1,0]<stderr>:"
+    assert head_of(tagged_once(line), 2026).text == "ValueError: bad sample"
+    assert head_of(tagged_once('[1,0]<stderr>:  File "a.py"'), 2026).text == '  File "a.py"'
+    assert tagged_once("5/12[1,2]<stderr>:step") == "5/12[1,2]<stderr>:step"
