@@ -81,3 +81,49 @@ def test_open_mpi_repeats_its_tag_within_a_line() -> None:
     assert head_of(tagged_once(line), 2026).text == "ValueError: bad sample"
     assert head_of(tagged_once('[1,0]<stderr>:  File "a.py"'), 2026).text == '  File "a.py"'
     assert tagged_once("5/12[1,2]<stderr>:step") == "5/12[1,2]<stderr>:step"
+
+
+ROW = """\
+  time      : 2026-11-29_10:11:12
+  host      : node1
+  rank      : {0} (local_rank: {0})
+  exitcode  : {1} (pid: 42)
+  error_file: /tmp/error.json
+  traceback : {2}"""
+RAISED = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 8, in load
+    raise ValueError("bad sample")
+ValueError: bad sample"""
+ENDED = ROW.format(0, -15, "Signal 15 (SIGTERM) received by PID 41")
+
+
+def test_an_exception_in_torchruns_table_is_that_of_its_rank(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    log.write_text(f"{ENDED}\n{ROW.format(1, 1, RAISED.replace(chr(10), chr(10) + '  '))}\n")
+    (verdict,) = open_paths([log]).verdicts
+    assert verdict.culprits == (1,)
+    assert "ValueError: bad sample at train.py:8 (load)" in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("before", "codes", "blamed"),
+    [
+        ([RAISED], {1: 1}, {1}),
+        ([RAISED, RAISED], {1: 1}, set()),  # whose is which?
+        ([RAISED], {1: 1, 2: 1}, set()),
+        ([RAISED], {1: -15}, set()),
+        ([RAISED.replace("ValueError", "torch.distributed.DistStoreError").replace(
+            "bad sample", "Timed out after 21 seconds waiting for clients. 3/4 clients joined.")],
+         {1: 1}, set()),
+    ],
+)  # fmt: skip
+def test_an_exception_that_no_line_gives_to_a_rank(
+    tmp_path: Path, before: list[str], codes: dict[int, int], blamed: set[int]
+) -> None:
+    """Of processes that torchrun has started without prefixes, before they joined the group."""
+    log = tmp_path / "job.out"
+    rows = [ROW.format(rank, code, "To enable traceback see: x") for rank, code in codes.items()]
+    log.write_text("\n".join([*before, ENDED, *rows]) + "\n")
+    frame = open_paths([log])
+    assert {rank for one in frame.verdicts for rank in one.culprits} == blamed

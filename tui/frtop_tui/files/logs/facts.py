@@ -187,11 +187,16 @@ class LogFacts:
 
 @dataclass(slots=True)
 class _Trace:
-    """A traceback that is being read; `thrown` once its last line has come."""
+    """A traceback that is being read; `thrown` once its last line has come.
 
+    It is `of` the process that prints it, or of the one whose row of torchrun's table has it.
+    """
+
+    of: RankLines
     wall_ns: int
     clock_ns: int
     uncaught: bool
+    indent: int = 0
     frames: list[tuple[str, int, str]] = field(default_factory=list)
     thrown: Thrown | None = None
     more: int = 0
@@ -265,6 +270,8 @@ class Reader:
         self._traced: list[_Process] = []
         self._read = 0  # lines since a traceback began
         self._row = _Row()
+        self._failed_rank: int | None = None  # of the last row of torchrun's table
+        self._of_nobody = 0  # tracebacks
         self._local: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         self._file_of = [0]  # by part
         self._failed: list[_Failed] = []
@@ -279,7 +286,7 @@ class Reader:
         self._drop_traces()
         self._file, self._file_rank = file, rank
         self._number += 1
-        self._clock, self._row = 0, _Row()
+        self._clock, self._row, self._failed_rank = 0, _Row(), None
         self._begin_part()
 
     def wants_all(self) -> bool:
@@ -329,9 +336,21 @@ class Reader:
             else:
                 facts.add_of_nobody(process.said)
         self._add_ended()
+        self._give_exception()
         for said in facts.ranks.values():
             _join(said)
         return facts
+
+    def _give_exception(self) -> None:
+        """The only exception of nobody known is that of the only rank that ended by none known."""
+        facts = self._facts
+        failed = [
+            one
+            for one in facts.ranks.values()
+            if one.exit is not None and one.exit.code == 1 and one.thrown is None
+        ]
+        if len(failed) == len(facts.unknown) == self._of_nobody == 1:
+            failed[0].thrown = facts.unknown.pop()
 
     def _tasks_are_ranks(self) -> bool:
         """Whether lines show it. A task of torchrun has other ranks, and says how they ended."""
@@ -481,6 +500,7 @@ class Reader:
             said = self._process(Head("", row.rank, 0, "")).said
             wall = row.wall_ns or one.wall_ns
             said.exit = LoggedExit(int(found["code"]), row.host, one.line, wall)
+            self._failed_rank = row.rank
 
     def _note_ended(self, kind: Kind, one: _Match) -> None:
         """How mpirun and srun say that processes ended."""
@@ -563,17 +583,22 @@ class Reader:
                 return
             self._traced.append(one.process)
         self._read = 0
-        one.process.trace = _Trace(one.head.wall_ns, one.wall_ns, one.head.hooked)
+        said, walls = one.process.said, (one.head.wall_ns, one.wall_ns)
+        one.process.trace = _Trace(said, *walls, one.head.hooked)
+        if one.found["row"] is not None:
+            said = self._process(Head("", self._failed_rank, 0, "")).said
+            ended = said.exit.wall_ns if said.exit is not None else 0
+            one.process.trace = _Trace(said, ended, ended, uncaught=True, indent=2)
 
     def _go_on(self, process: _Process, trace: _Trace, head: Head, line: LogLine) -> None:
         """Takes the next line of a process that prints a traceback."""
-        text = head.text
+        text = head.text.removeprefix(" " * trace.indent)
         if trace.thrown is not None:
             goes_on = head.hooked and text and trace.more < MAX_MORE
             if goes_on and not text.startswith(("Traceback (", "The above ", "During handling ")):
                 trace.more += 1
                 longer = f"{trace.thrown.text}\n{text[:MAX_QUOTE]}"
-                trace.thrown = process.said.thrown = trace.thrown._replace(text=longer)
+                trace.thrown = trace.of.thrown = trace.thrown._replace(text=longer)
                 return
         elif (found := _FRAME.match(text)) is not None:
             trace.frames.append((found["file"], int(found["line"]), found["of"][:200]))
@@ -586,8 +611,11 @@ class Reader:
             said = (found["text"] or "")[:2000]
             times = trace.wall_ns, trace.clock_ns
             thrown = Thrown(kind, said, frames, line, *times, trace.uncaught)
-            if process.said.thrown is None or trace.uncaught >= process.said.thrown.uncaught:
-                process.said.thrown = thrown
+            known, in_table = trace.of.thrown, trace.indent > 0
+            if known is None or trace.uncaught >= known.uncaught + in_table:
+                trace.of.thrown = thrown
+            if process.rank is None and process.local_rank < 0 and not in_table:
+                self._of_nobody += kind not in LAUNCHERS
             if trace.uncaught:
                 trace.thrown = thrown
                 return

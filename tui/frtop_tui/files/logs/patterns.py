@@ -101,7 +101,7 @@ PATTERNS: Final = (
          r"srun: error: (?P<host>\S{1,255}): tasks? (?P<tasks>[\d,-]{1,1000}): "
          r"(?:Exited with exit code (?P<code>\d{1,3})|(?P<signal>[A-Z][\w /]{1,40}))", "Slurm"),
     _row("traceback", "Traceback (most recent call last)",
-         r"^Traceback \(most recent call last\):", "Python"),
+         r"^(?P<row> +traceback : )?Traceback \(most recent call last\):", "Python"),
     _row("remark", "NVRM: Xid (", r"NVRM: Xid \([^)]*\): \d+", "NVIDIA's driver"),
     _row("remark", "oom", r"oom[-_]kill|oom_reaper: reaped", "Linux, Slurm"),
     _row("remark", "ut of memory: Killed process",
