@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from files.frames import notes
 from files.logs.eras import table
 from frtop_tui.files.loader import open_paths
 from frtop_tui.files.logs.prefixes import head_of, tagged_once
@@ -104,6 +105,17 @@ def test_an_exception_in_torchruns_table_is_that_of_its_rank(tmp_path: Path) -> 
     (verdict,) = open_paths([log]).verdicts
     assert verdict.culprits == (1,)
     assert "ValueError: bad sample at train.py:8 (load)" in verdict.headline
+
+
+def test_a_rank_in_torchruns_table_has_not_gone_on(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    failed = "E1129 10:11:12.000000 7 api.py:2] failed (exitcode: 1) local_rank: 1 (pid: 42) of x"
+    row = ROW.format(1, 1, RAISED.replace("\n", "\n  "))
+    log.write_text("\n".join([RAISED.replace("\n", "\n[rank1]: "), failed, ENDED, row, ""]))
+    log.write_text(f"[rank1]: {log.read_text()}")
+    frame = open_paths([log])
+    assert [one.culprits for one in frame.verdicts] == [(1,)]
+    assert "restarted" not in notes(frame)
 
 
 @pytest.mark.parametrize(

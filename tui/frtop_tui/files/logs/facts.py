@@ -271,6 +271,7 @@ class Reader:
         self._read = 0  # lines since a traceback began
         self._row = _Row()
         self._failed_rank: int | None = None  # of the last row of torchrun's table
+        self._in_table: dict[tuple[int, int], RankLines] = {}  # exceptions there: by part, rank
         self._of_nobody = 0  # tracebacks
         self._local: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         self._file_of = [0]  # by part
@@ -336,14 +337,22 @@ class Reader:
             else:
                 facts.add_of_nobody(process.said)
         self._add_ended()
-        self._give_exception()
+        self._add_exceptions()
         for said in facts.ranks.values():
             _join(said)
         return facts
 
-    def _give_exception(self) -> None:
-        """The only exception of nobody known is that of the only rank that ended by none known."""
+    def _add_exceptions(self) -> None:
+        """Those that torchrun's table has, or that no line gives to a rank.
+
+        The only one of nobody known is that of the only rank that failed without one.
+        """
         facts = self._facts
+        for (part, rank), one in self._in_table.items():
+            said = facts.ranks.get(rank)
+            if said is not None and self._is_judged(part):
+                printed = said.thrown is not None and said.thrown.uncaught
+                said.thrown = said.thrown if printed else one.thrown or said.thrown
         failed = [
             one
             for one in facts.ranks.values()
@@ -585,10 +594,10 @@ class Reader:
         self._read = 0
         said, walls = one.process.said, (one.head.wall_ns, one.wall_ns)
         one.process.trace = _Trace(said, *walls, one.head.hooked)
-        if one.found["row"] is not None:
-            said = self._process(Head("", self._failed_rank, 0, "")).said
-            ended = said.exit.wall_ns if said.exit is not None else 0
-            one.process.trace = _Trace(said, ended, ended, uncaught=True, indent=2)
+        if one.found["row"] is not None and self._failed_rank is not None:
+            in_table = RankLines()
+            one.process.trace = _Trace(in_table, *walls, uncaught=True, indent=2)
+            self._in_table[self._part, self._failed_rank] = in_table
 
     def _go_on(self, process: _Process, trace: _Trace, head: Head, line: LogLine) -> None:
         """Takes the next line of a process that prints a traceback."""
@@ -611,10 +620,9 @@ class Reader:
             said = (found["text"] or "")[:2000]
             times = trace.wall_ns, trace.clock_ns
             thrown = Thrown(kind, said, frames, line, *times, trace.uncaught)
-            known, in_table = trace.of.thrown, trace.indent > 0
-            if known is None or trace.uncaught >= known.uncaught + in_table:
+            if trace.of.thrown is None or trace.uncaught >= trace.of.thrown.uncaught:
                 trace.of.thrown = thrown
-            if process.rank is None and process.local_rank < 0 and not in_table:
+            if process.rank is None and process.local_rank < 0 and not trace.indent:
                 self._of_nobody += kind not in LAUNCHERS
             if trace.uncaught:
                 trace.thrown = thrown
