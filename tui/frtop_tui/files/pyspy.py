@@ -82,6 +82,11 @@ def stacks_of(path: Path) -> tuple[wire.ThreadStack, ...]:
         raise Unreadable(text, _NEXT) from error
     if not any(thread.frames for thread in threads):
         raise Unreadable(f"{path} has no thread that runs Python", _NEXT)
+    return threads_of(threads)
+
+
+def threads_of(threads: Sequence[pyspy_output.Thread]) -> tuple[wire.ThreadStack, ...]:
+    """The threads of a process, within limits."""
     # Before Python 3.11, a dump that did not stop the process has no native ids and calls all
     # threads active: then only the one with the GIL certainly runs.
     blind = all(thread.os_thread_id is None for thread in threads)

@@ -14,11 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import MAX_RANKS, unfold
 from frtop_tui.files.logs.patterns import GROUP, PATTERNS, WORK_RANK, Kind
 from frtop_tui.files.logs.prefixes import Head, head_of, tagged_once, wall_ns_of
-from frtop_tui.files.logs.scan import RawLine
-from frtop_tui.job.naming import printable
+from frtop_tui.files.logs.scan import MAX_QUOTE, LogLine, RawLine
+from frtop_tui.files.logs.stack_text import OpText, begun
+from frtop_tui.files.logs.stacks import LoggedStack, Reading, StackLines
 
 MAX_PROCESSES: Final = 131_072
 MAX_REMARKS: Final = 64
@@ -33,7 +35,6 @@ MAX_TRACE: Final = 200_000
 MAX_FRAMES: Final = 64
 MAX_MORE: Final = 8
 """Further lines of an exception's text."""
-MAX_QUOTE: Final = 300
 DEFAULT: Final = "default_pg"
 UNSIGNED: Final = 2**63
 _SIGNALS: Final = {
@@ -41,23 +42,20 @@ _SIGNALS: Final = {
     "Out Of Memory": -signals.SIGKILL,
 }
 """As srun writes them."""
+_FATAL: Final = {
+    "Segmentation fault": -signals.SIGSEGV,
+    "Bus error": -signals.SIGBUS,
+    "Illegal instruction": -signals.SIGILL,
+    "Floating-point exception": -signals.SIGFPE,
+    "Floating point exception": -signals.SIGFPE,
+}
+"""As faulthandler writes them."""
 LAUNCHERS: Final = frozenset({"ChildFailedError", "CalledProcessError", "ProcessRaisedException"})
 """Exceptions of programs that started ranks: they only say that one of these failed."""
 _FRAME: Final = re.compile(
     r'  File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}), in (?P<of>.+)'
 )
 _END: Final = re.compile(r"(?P<kind>[A-Za-z_][\w.]{0,200})(?:: (?P<text>.*))?")
-
-
-class LogLine(NamedTuple):
-    """A line: its file, number and text."""
-
-    file: str
-    number: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.number}: {printable(self.text.strip())[:MAX_QUOTE]}"
 
 
 class GivenUp(NamedTuple):
@@ -70,6 +68,7 @@ class GivenUp(NamedTuple):
     group: str | None
     line: LogLine
     wall_ns: int
+    frames: tuple[wire.TraceFrame, ...] = ()  # where it was issued, the innermost first
 
 
 class Counters(NamedTuple):
@@ -100,12 +99,16 @@ class Thrown(NamedTuple):
 
 
 class LoggedExit(NamedTuple):
-    """A row of torchrun's table: how a process ended. A negative `code` is a signal."""
+    """How a process ended, by a launcher's line. A negative `code` is a signal.
+
+    `own`: the process wrote the line itself, when it got the signal.
+    """
 
     code: int
     host: str
     line: LogLine
     wall_ns: int
+    own: bool = False
 
 
 class WrapperCall(NamedTuple):
@@ -145,6 +148,7 @@ class RankLines:
     group_ranks: dict[str, int] = field(default_factory=dict)
     thrown: Thrown | None = None
     exit: LoggedExit | None = None
+    stack: LoggedStack | None = None  # the last one
 
     @property
     def spoke(self) -> bool:
@@ -158,6 +162,8 @@ class LogFacts:
 
     ranks: dict[int, RankLines] = field(default_factory=dict)
     unknown: list[Thrown] = field(default_factory=list)  # exceptions of unknown ranks
+    stacks: list[LoggedStack] = field(default_factory=list)  # of unknown ranks
+    stacks_left_out: int = 0
     remarks: list[LogLine] = field(default_factory=list)  # of hosts, libraries and launchers
     versions: dict[str, LogLine] = field(default_factory=dict)  # of NCCL: the first line of each
     disagreements: list[Disagreement] = field(default_factory=list)
@@ -181,7 +187,12 @@ class LogFacts:
     @property
     def some(self) -> bool:
         return bool(
-            self.ranks or self.unknown or self.remarks or self.disagreements or self.barriers
+            self.ranks
+            or self.unknown
+            or self.remarks
+            or self.disagreements
+            or self.barriers
+            or self.stacks
         )
 
 
@@ -209,6 +220,7 @@ class _Process:
     rank: int | None
     local_rank: int = -1
     task: int = -1
+    prefix: str = ""
     said: RankLines = field(default_factory=RankLines)
     claims: set[int] = field(default_factory=set)  # ranks within groups that it gave itself
     trace: _Trace | None = None
@@ -277,6 +289,8 @@ class Reader:
         self._file_of = [0]  # by part
         self._failed: list[_Failed] = []
         self._restarted: dict[int, int] = {}  # by file: the last part of an earlier attempt
+        self._stacks = StackLines[_Process]()
+        self._tied: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
         self._checks: list[tuple[int, Disagreement | MissedBarrier]] = []  # with their parts
         self._ended: list[_Ended] = []
         self._tasks: set[tuple[int, int]] = set()  # with the ranks in whose lines they stand
@@ -292,17 +306,19 @@ class Reader:
 
     def wants_all(self) -> bool:
         """Whether the next line may matter whatever is in it."""
-        return bool(self._traced)
+        return bool(self._traced) or self._stacks.some_open
 
     def take(self, raw: RawLine) -> None:
         head = head_of(tagged_once(raw.text), self._year)
         self._clock = head.wall_ns or self._clock
         process = self._process(head)
-        if head.task >= 0 and head.rank is not None and len(self._tasks) < MAX_PROCESSES:
-            self._tasks.add((head.task, head.rank))
+        if head.rank is not None:
+            self._tie(head, head.rank)
         whose = f"[rank{head.rank}]: " if head.rank is not None else ""
         line = LogLine(self._file, raw.number, whose + head.text[:2000])
-        if self._traced:
+        if self._stacks.take(head):
+            return
+        if self.wants_all():
             self._read += 1
             if process.trace is not None:
                 self._go_on(process, process.trace, head, line)
@@ -320,6 +336,7 @@ class Reader:
     def finish(self) -> LogFacts:
         """Returns the facts; those of one rank from several files together."""
         self._drop_traces()
+        self._add_sites()
         self._find_restarts()
         facts = self._facts
         checks = [check for part, check in self._checks if self._is_judged(part)]
@@ -338,6 +355,7 @@ class Reader:
                 facts.add_of_nobody(process.said)
         self._add_ended()
         self._add_exceptions()
+        self._add_stacks()
         for said in facts.ranks.values():
             _join(said)
         return facts
@@ -384,10 +402,42 @@ class Reader:
         """Its rank, the one that torchrun's table has for its local rank, or its task."""
         if process.rank is None and process.local_rank < 0 <= process.task:
             return process.task if self._tasks_are_ranks() else None
-        if process.rank is not None or process.local_rank < 0:
+        if process.rank is not None:
             return process.rank
-        named = self._local[file, process.local_rank]
+        named = self._tied.get((file, process.prefix), set())
+        if not named and process.local_rank >= 0:
+            named = self._local.get((file, process.local_rank), set())
         return min(named) if len(named) == 1 else None
+
+    def _tie(self, head: Head, rank: int) -> None:
+        """Notes a line with a rank, for lines of the same process that have none."""
+        if head.task >= 0 and len(self._tasks) < MAX_PROCESSES:
+            self._tasks.add((head.task, rank))
+        one_process = head.local_rank >= 0 or "process " in head.process
+        if one_process and len(self._tied) < MAX_PROCESSES:
+            self._tied[self._number, head.process].add(rank)
+
+    def _add_sites(self) -> None:
+        """Where ops were issued. torch says it after their timeouts, and not of which op."""
+        for one in self._stacks.ops:
+            given_up = one.process.said.given_up
+            if len(given_up) == 1:
+                ((key, op),) = given_up.items()
+                given_up[key] = op._replace(frames=op.frames or one.frames)
+
+    def _add_stacks(self) -> None:
+        facts = self._facts
+        facts.stacks_left_out = self._stacks.left_out
+        for rank, one in self._stacks.with_ranks(self._rank_of, self._local):
+            if not self._is_judged(one.part):
+                continue
+            if rank is None or not _is_rank(rank):
+                facts.stacks += [one.stack][: MAX_REMARKS - len(facts.stacks)]
+                continue
+            said = facts.ranks.setdefault(rank, RankLines())
+            if one.stack.has_frames:
+                said.stack = one.stack
+            said.exit = said.exit or _fatal_exit(one.stack)
 
     def _process(self, head: Head, rank: int | None = None, claim: int | None = None) -> _Process:
         """The process that wrote a line; `rank` and `claim` are by its text."""
@@ -403,7 +453,7 @@ class Reader:
         if known is None:
             if len(self._processes) >= MAX_PROCESSES:
                 return _Process(None)
-            known = self._processes[key] = _Process(rank, head.local_rank, head.task)
+            known = self._processes[key] = _Process(rank, head.local_rank, head.task, head.process)
         if claim is not None and rank is None:
             known.claims.add(claim)
         return known
@@ -447,6 +497,8 @@ class Reader:
                 self._note_ended(kind, one)
             case "traceback":
                 self._begin_trace(one)
+            case "stack" | "fatal" | "op stack":
+                self._begin_stack(kind, one)
             case "restart" | "failed":
                 self._end_part(kind, one)
             case _:
@@ -507,6 +559,7 @@ class Reader:
             self._row = _Row()
             self._local[self._number, row.local_rank].add(row.rank)
             said = self._process(Head("", row.rank, 0, "")).said
+            self._stacks.note_pid(self._number, one.head.process, int(found["pid"]), row.rank)
             wall = row.wall_ns or one.wall_ns
             said.exit = LoggedExit(int(found["code"]), row.host, one.line, wall)
             self._failed_rank = row.rank
@@ -630,10 +683,30 @@ class Reader:
         process.trace = None
         self._traced = [one for one in self._traced if one is not process]
 
+    def _begin_stack(self, kind: Kind, one: _Match) -> None:
+        self._read = 0
+        text, head = OpText() if kind == "op stack" else begun(one.head.text), one.head
+        fatal = one.found["what"] if kind == "fatal" else ""
+        place = self._number, self._part, head.process
+        self._stacks.begin(
+            Reading(text, one.process, *place, one.line, one.wall_ns, fatal), head.rank
+        )
+        if kind == "stack":
+            self._stacks.take(head)
+
     def _drop_traces(self) -> None:
+        self._stacks.end_all()
         for process in self._traced:
             process.trace = None
         self._traced = []
+
+
+def _fatal_exit(stack: LoggedStack) -> LoggedExit | None:
+    """How the process ended, if it says so. An abort follows from many things."""
+    code = _FATAL.get(stack.fatal)
+    if code is None:
+        return None
+    return LoggedExit(code, "", stack.line, stack.wall_ns, own=True)
 
 
 def _is_rank(rank: int | None) -> bool:

@@ -28,14 +28,15 @@ from frtop_tui.files.logs.facts import (
     Counters,
     GivenUp,
     LogFacts,
-    LogLine,
     MissedBarrier,
     RankLines,
     Reader,
     WrapperCall,
 )
-from frtop_tui.files.logs.patterns import NOT_COMPARABLE, OPS, WORDS
-from frtop_tui.files.logs.scan import RawLine, lines_of, searched
+from frtop_tui.files.logs.patterns import NOT_COMPARABLE, OPS, SECONDS, WORDS
+from frtop_tui.files.logs.scan import LogLine, RawLine, lines_of, searched
+from frtop_tui.files.logs.stacks import LoggedStack
+from frtop_tui.files.stacks import Stacks
 from frtop_tui.job.groups import group_views
 from frtop_tui.job.model import (
     LOGS,
@@ -47,6 +48,7 @@ from frtop_tui.job.model import (
     Recorded,
 )
 from frtop_tui.job.naming import folded, group_label, listed, printable
+from frtop_tui.job.stack_frames import is_user_code
 from frtop_tui.job.units import byte_size, counted
 
 KIND: Final = "logs"
@@ -102,14 +104,14 @@ def _rank_of(path: Path, pattern: RankPattern | None) -> int | None:
 
 def _lines(path: Path, reader: Reader, progress: Progress, said: str) -> Iterator[RawLine]:
     if path == PIPE:
-        yield from searched(sys.stdin.buffer, WORDS, reader.wants_all)
+        yield from searched(sys.stdin.buffer, WORDS, reader.wants_all, seconds=SECONDS)
         return
     size = byte_size(path.stat().st_size)
 
     def passed(done: int) -> None:
         progress(f"{said}, {byte_size(done)} of {size}")
 
-    yield from lines_of(path, WORDS, reader.wants_all, passed)
+    yield from lines_of(path, WORDS, reader.wants_all, passed, SECONDS)
 
 
 def _year(paths: Sequence[Path]) -> int:
@@ -123,7 +125,7 @@ def frame_of(facts: LogFacts, paths: Sequence[Path], notes: Sequence[str] = ()) 
     folder = paths[0].absolute().parent if paths[0] != PIPE else PIPE
     name = paths[0].name if len(paths) == 1 else folder.name
     said = wire.Job("", 0, job.world, name="a log" if paths[0] == PIPE else printable(name))
-    views = {rank: job.view(rank, said) for rank in job.ranks}
+    views = job.views(said)
     now = facts.newest_ns
     missing = [rank for rank in range(job.world) if rank not in views]
     hidden = [rank for rank, view in views.items() if view.state == "unreachable"]
@@ -155,7 +157,9 @@ def remarks_of(facts: LogFacts) -> list[str]:
     unknown = [
         f"{one.line.file}:{one.line.number}: {one.kind}: {one.text}" for one in facts.unknown
     ]
+    stacks = [f"stack of an unknown rank: {one}" for one in facts.stacks]
     lines = [*map(str, (*facts.versions.values(), *facts.remarks)), *map(printable, unknown)]
+    lines += stacks
     more = len(lines) - MOST_REMARKS
     return [*lines[:MOST_REMARKS], *([f"and {more} more lines like these"] if more > 0 else [])]
 
@@ -187,6 +191,7 @@ class _Job:
             for rank, said in facts.ranks.items()
             if said.given_up
         }
+        self._old_stacks, self._stacks = _stacks_of(facts)
         self._barrier = _barrier_of(facts)
         self._calls = _calls_of(facts)
         ends = [said.exit for said in facts.ranks.values() if said.exit is not None]
@@ -244,6 +249,17 @@ class _Job:
     def _last(self, rank: int, group: str) -> Counters | None:
         mine = [c for c in self._facts.ranks[rank].counters.values() if c.group == group]
         return max(mine, key=lambda c: c.enqueued, default=None)
+
+    def views(self, job: wire.Job) -> dict[int, ObservedRank]:
+        """All ranks, with what their stacks show."""
+        views = {rank: self.view(rank, job) for rank in self.ranks}
+        newest = max(1, self._facts.newest_ns)  # of the end, as far as times tell
+        taken = {rank: ("", stack.threads, newest) for rank, stack in self._stacks.items()}
+        unknown = {rank: views.pop(rank) for rank in taken if views[rank].state == "unreachable"}
+        Stacks(taken).join(views, job)
+        for rank, view in unknown.items():
+            views[rank] = replace(views[rank], groups=view.groups)
+        return dict(sorted(views.items()))
 
     def view(self, rank: int, job: wire.Job) -> ObservedRank:
         said = self._facts.ranks.get(rank, RankLines())
@@ -338,6 +354,8 @@ class _Job:
         ended = said.exit
         if ended is None or (ended.code == _ABORT and self._stuck):
             return None
+        if ended.own and any(_is_before(one.line, ended.line) for one in said.given_up.values()):
+            return None  # it crashed when torch took it down
         if ended.code == _TERMINATED and self._some_failed:
             return None
         at_ns = ended.wall_ns or self._facts.newest_ns + ended.line.number  # mpirun has no times
@@ -374,6 +392,11 @@ class _Job:
         ends = [said.exit for said in facts.ranks.values() if said.exit is not None]
         if self._stuck and any(one.code == _ABORT for one in ends):
             yield "exits by signal 6 (SIGABRT) follow from timeouts: torch's watchdog aborts"
+        if self._old_stacks:
+            text = folded(self._old_stacks)
+            yield f"stacks of {text} are older than the ops that timed out: left out"
+        if facts.stacks_left_out:
+            yield f"{counted(facts.stacks_left_out, 'stack')} left out: there are too many"
         yield from self._notes_on_groups()
 
     def _notes_on_groups(self) -> Iterator[str]:
@@ -414,7 +437,9 @@ class _Job:
             if not said.given_up
             else [*found, *(c.line for c in last)]
         )
-        return [*found, *([said.exit.line] if said.exit is not None else [])]
+        if said.exit is not None:
+            found.append(said.exit.line)
+        return found
 
     def quoted(self, verdict: Verdict) -> Verdict:
         """The verdict with the lines that decided it: all of the culprits', one of each other."""
@@ -435,6 +460,20 @@ def _oldest(said: RankLines) -> list[GivenUp]:
         if known is None or (one.number or 0) < (known.number or 0):
             found[one.group] = one
     return [*found.values()]
+
+
+def _stacks_of(facts: LogFacts) -> tuple[list[int], dict[int, LoggedStack]]:
+    """The ranks with a stack from before the hang, and the stacks of the others."""
+    begins = [
+        one.wall_ns - one.ran_ms * 1_000_000
+        for said in facts.ranks.values()
+        for one in said.given_up.values()
+        if one.wall_ns
+    ]
+    begin = min(begins, default=0)
+    stacks = {rank: said.stack for rank, said in facts.ranks.items() if said.stack is not None}
+    old = [rank for rank, stack in stacks.items() if 0 < stack.wall_ns < begin]
+    return sorted(old), {rank: one for rank, one in stacks.items() if rank not in old}
 
 
 def _is_before(one: LogLine, other: LogLine) -> bool:
@@ -478,10 +517,15 @@ def _op(one: GivenUp, group: wire.Group) -> wire.Op:
         group=group.id,
         number=0 if p2p else one.number or 0,
         signature=wire.Signature(_kind(one.op), inputs=inputs, outputs=outputs),
-        site=None,
+        site=_site(one.frames),
         issued_ns=max(0, one.wall_ns - one.ran_ms * 1_000_000),
         p2p=p2p,
     )
+
+
+def _site(frames: Sequence[wire.TraceFrame]) -> wire.Site | None:
+    own = next(filter(is_user_code, frames), frames[0] if frames else None)
+    return wire.Site(own.file, own.line, own.function) if own is not None else None
 
 
 def _called(call: WrapperCall) -> wire.Op:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 Kind = Literal[
     "timeout", "status", "fault", "mismatch", "barrier", "reached", "world", "restart", "failed",
-    "traceback", "remark", "repeats", "version",
+    "traceback", "stack", "fatal", "op stack", "remark", "repeats", "version",
     "failure time", "failure host", "failure rank", "failure exit",
     "ended process", "ended with", "ended by", "ended tasks",
 ]  # fmt: skip
@@ -88,8 +88,8 @@ PATTERNS: Final = (
     _row("failure host", "host      : ", r"^\s*host {6}: (?P<host>\S{1,255})", "torch 1.9"),
     _row("failure rank", "rank      : ",
          r"^\s*rank {6}: (?P<rank>\d{1,7}) \(local_rank: (?P<local>-?\d{1,7})\)", "torch 1.9"),
-    _row("failure exit", "exitcode  : ", r"^\s*exitcode {2}: (?P<code>-?\d{1,5}) \(pid: \d+\)",
-         "torch 1.9"),
+    _row("failure exit", "exitcode  : ",
+         r"^\s*exitcode {2}: (?P<code>-?\d{1,5}) \(pid: (?P<pid>\d{1,10})\)", "torch 1.9"),
     # The same of Open MPI, on two lines or one, and of Slurm.
     _row("ended process", "Process name: [",
          r"^\s*Process name: \[.{1,200},(?P<rank>\d{1,7})\]", "Open MPI"),
@@ -100,8 +100,16 @@ PATTERNS: Final = (
     _row("ended tasks", "srun: error: ",
          r"srun: error: (?P<host>\S{1,255}): tasks? (?P<tasks>[\d,-]{1,1000}): "
          r"(?:Exited with exit code (?P<code>\d{1,3})|(?P<signal>[A-Z][\w /]{1,40}))", "Slurm"),
-    _row("traceback", "Traceback (most recent call last)",
+    _row("traceback", "ost recent call ",
          r"^(?P<row> +traceback : )?Traceback \(most recent call last\):", "Python"),
+    _row("stack", "ost recent call ",
+         r"^(?:(?:Current thread|Thread) 0x[0-9a-f]{1,16}(?: \[.{0,200}\])?|Stack)"
+         r" \(most recent call first\):$", "Python 3.3; names in 3.14"),
+    _row("fatal", "Fatal Python error: ", r"^Fatal Python error: (?P<what>.{1,200})", "Python 3.3"),
+    _row("stack", "Process ", r"^Process \d{1,10}: ", "py-spy 0.2"),
+    _row("stack", "Python v3.", r"^Python v3\.\d", "py-spy 0.2"),
+    _row("op stack", "Stack trace of the failed collective: ",
+         r"Stack trace of the failed collective: \s*$", "torch 2.6"),
     _row("remark", "NVRM: Xid (", r"NVRM: Xid \([^)]*\): \d+", "NVIDIA's driver"),
     _row("remark", "oom", r"oom[-_]kill|oom_reaper: reaped", "Linux, Slurm"),
     _row("remark", "ut of memory: Killed process",
@@ -132,7 +140,13 @@ PATTERNS: Final = (
     _row("version", "NCCL version ", r"NCCL version (?P<version>\d{1,3}\.\d{1,3}\.\d{1,3})",
          "NCCL 2"),
 )  # fmt: skip
-WORDS: Final = tuple(dict.fromkeys(one.word.encode() for one in PATTERNS))
+SECONDS: Final = (b"Python v3.",)
+"""What `scan` searches for to find the line before it, too: py-spy's header has two."""
+WORDS: Final = tuple(
+    word
+    for word in dict.fromkeys(one.word.encode() for one in PATTERNS)
+    if word not in (b"Process ", *SECONDS)
+)
 """What `scan` searches for."""
 OPS: Final = {
     "ALLREDUCE": "all_reduce",

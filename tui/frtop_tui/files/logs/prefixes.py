@@ -16,7 +16,7 @@ _MOST: Final = 8
 """Prefixes before one line: `[pod/a/b] 2025-11-29T12:00:00Z stderr F 3: [default3]:[rank3]:`."""
 _STAMP: Final = re.compile(
     r"\[?(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
-    r"(Z|[+-]\d\d:?\d\d)?\]?(?:\s*[-|]\s*|\s+)?"
+    r"(Z|[+-]\d\d:?\d\d)?\]?(?:\s*[-|]\s*|\s)?"
 )
 _GLOG: Final = re.compile(
     r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})(?: +(\d{1,10}))?"

@@ -17,6 +17,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from frtop_probe import archive
 from frtop_tui.errors import Unreadable
+from frtop_tui.job.naming import printable
 
 BLOCK: Final = 1 << 20
 MAX_RECORD: Final = 16_384
@@ -26,6 +27,7 @@ _ENDLESS: Final = 1 << 20
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _HEAD: Final = 1 << 16
+MAX_QUOTE: Final = 300
 _COLOURS: Final = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -35,6 +37,17 @@ class RawLine(NamedTuple):
     number: int
     text: str
     chosen: bool
+
+
+class LogLine(NamedTuple):
+    """A line as it is quoted: its file, number and text."""
+
+    file: str
+    number: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}: {printable(self.text.strip())[:MAX_QUOTE]}"
 
 
 def is_text(path: Path) -> bool:
@@ -60,9 +73,11 @@ def lines_of(
     words: Sequence[bytes],
     wants_all: Callable[[], bool],
     passed: Callable[[int], None] = lambda _: None,
+    seconds: Sequence[bytes] = (),
 ) -> Iterator[RawLine]:
     """Lines of a file that contain one of `words`; all lines while `wants_all()`.
 
+    Of those with one of the `seconds`, the line before counts as well, if it is in the same block.
     `passed` is told how many bytes of the file have been read so far.
 
     Raises:
@@ -71,7 +86,9 @@ def lines_of(
     try:
         with archive.open_file(path) as file:
             stream = _opened(file, path)
-            yield from searched(stream, words, wants_all, lambda: passed(file.tell()))
+            yield from searched(
+                stream, words, wants_all, lambda: passed(file.tell()), seconds=seconds
+            )
     except (OSError, EOFError, zlib.error) as error:
         text = f"{path} cannot be read to its end: {getattr(error, 'strerror', None) or error}"
         raise Unreadable(text, "copy the file again, or name another one") from error
@@ -91,7 +108,9 @@ def searched(
     words: Sequence[bytes],
     wants_all: Callable[[], bool],
     passed: Callable[[], None] = lambda: None,
+    *,
     block: int = BLOCK,
+    seconds: Sequence[bytes] = (),
 ) -> Iterator[RawLine]:
     """The same for an open stream, such as a pipe, in reads of `block` bytes."""
     number, rest, skips = 1, b"", False
@@ -106,13 +125,17 @@ def searched(
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         rest = data[end:]
         if end:
-            yield from _of_block(data, end, number, words, wants_all)
+            yield from _of_block(data, end, number, wants_all, _starts(data, end, words, seconds))
             number += data.count(b"\n", 0, end)
         if len(rest) > _ENDLESS:
-            yield from _of_block(rest, _ENDLESS, number, words, wants_all)
+            yield from _of_block(
+                rest, _ENDLESS, number, wants_all, _starts(rest, _ENDLESS, words, seconds)
+            )
             rest, skips = b"", True
     if rest:
-        yield from _of_block(rest, len(rest), number, words, wants_all)
+        yield from _of_block(
+            rest, len(rest), number, wants_all, _starts(rest, len(rest), words, seconds)
+        )
 
 
 def _first_end(data: bytes) -> int:
@@ -122,11 +145,15 @@ def _first_end(data: bytes) -> int:
 
 
 def _of_block(
-    data: bytes, end: int, number: int, words: Sequence[bytes], wants_all: Callable[[], bool]
+    data: bytes,
+    end: int,
+    number: int,
+    wants_all: Callable[[], bool],
+    starts: Sequence[int],
 ) -> Iterator[RawLine]:
-    """The records in `data[:end]`; the first is in line `number`."""
+    """The records in `data[:end]` that begin at `starts`; the first of all is in line `number`."""
     at = 0  # where the next record begins
-    for start in [*_starts(data, end, words), end]:
+    for start in [*starts, end]:
         while at < start and wants_all():
             after = _record_end(data, at, end)
             yield RawLine(number, _text(data, at, after), chosen=False)
@@ -142,14 +169,16 @@ def _of_block(
             at = after + 1
 
 
-def _starts(data: bytes, end: int, words: Sequence[bytes]) -> list[int]:
-    """Where records begin that contain one of the words."""
+def _starts(data: bytes, end: int, words: Sequence[bytes], seconds: Sequence[bytes]) -> list[int]:
+    """Where records begin that contain one of the words, or come before one of the `seconds`."""
     found: set[int] = set()
-    for word in words:
+    for word in (*words, *seconds):
         at = data.find(word, 0, end)
         while at >= 0:
             line = data.rfind(b"\n", 0, at) + 1
             found.add(max(line, data.rfind(b"\r", line, at) + 1))
+            if line and word in seconds:
+                found.add(data.rfind(b"\n", 0, line - 1) + 1)
             at = data.find(word, _record_end(data, at, end), end)
     return sorted(found)
 
