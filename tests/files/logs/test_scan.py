@@ -60,6 +60,17 @@ def test_while_all_lines_are_wanted_none_is_missing(data: bytes, block: int) -> 
     assert texts == [record.decode() for record in records if record]
 
 
+def test_the_line_before_a_second_one_counts_as_well() -> None:
+    data = b"x\nfirst\nsecond alpha\ny\nsecond alpha\n"
+    found = [*searched(io.BytesIO(data), (b"b=",), never, seconds=(b"alpha",))]
+    assert [(line.number, line.text) for line in found] == [
+        (2, "first"),
+        (3, "second alpha"),
+        (4, "y"),
+        (5, "second alpha"),
+    ]
+
+
 def test_a_record_without_an_end_is_cut_and_the_next_one_is_found() -> None:
     data = b"x" * 5_000_000 + b"alpha\nalpha 2\n" + b"b=" + b"y" * 100_000 + b"\nalpha 4"
     found = read(data, 1 << 20)
@@ -98,4 +109,6 @@ def test_binary_files_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\x80\x04}\n\x00q")
     (tmp_path / "empty").write_bytes(b"")
     assert not is_text(tmp_path / "a")
+    (tmp_path / "crashed").write_bytes(b"step 1\n\0step 2\n" + b"x" * 200)
+    assert is_text(tmp_path / "crashed")
     assert not is_text(tmp_path / "empty")

@@ -441,6 +441,8 @@ class _Job:
             found.append(said.exit.line)
         return found
 
+        if rank in self._stacks:
+            found.append(self._stacks[rank].line)
     def quoted(self, verdict: Verdict) -> Verdict:
         """The verdict with the lines that decided it: all of the culprits', one of each other."""
         of_culprits = [line for rank in verdict.culprits[:3] for line in self.lines(rank)]

@@ -16,8 +16,11 @@ from frtop_tui.diagnosis.cases.dead.detect import (
 from frtop_tui.diagnosis.causes import CAUSES, Layer
 from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death, ended_ns
 from frtop_tui.diagnosis.evidence.stack_location import line_and_function
+from frtop_tui.diagnosis.evidence.stack_state import stack_state
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.words.absence import absence_of
 from frtop_tui.diagnosis.words.phrases import (
     Tense,
     broken_evidence,
@@ -177,9 +180,7 @@ def left_group(finding: Finding, detail: LeftGroup, frame: BaseFrame, tense: Ten
 def gave_up(finding: Finding, detail: GaveUp, frame: BaseFrame, tense: Tense) -> Sentences:
     """Which ranks the others waited for until torch's own timeout."""
     ranks, first = finding.culprits, detail.deaths[0]
-    text = (
-        "torch's own timeout (watchdog timeout) ended the job; why the rank was late was not seen"
-    )
+    why, seen = _why_late(frame.ranks[ranks[0]])
     open_calls = [rank for rank in ranks if not frame.ranks[rank].evidence.has_every_op]
     missing = (
         f"whether {folded(open_calls)} made the call: torch counts an op once it is in the queue,"
@@ -188,11 +189,26 @@ def gave_up(finding: Finding, detail: GaveUp, frame: BaseFrame, tense: Tense) ->
     return Sentences(
         f"{who(frame.ranks, ranks)} {tense.has(ranks)} not entered"
         f" {_missed_text(detail.missed)} in time; {folded(finding.victims)} {gave_up_text(first)}",
-        Why.of("unknown", text),
+        why,
         f"read the end of rank {ranks[0]}'s own output",
-        _texts(detail.deaths[:4]),
+        (*seen, *_texts(detail.deaths[:4])),
         (missing,) if open_calls and detail.missed.number else (),
     )
+
+
+def _why_late(view: Rank) -> tuple[Why, tuple[str, ...]]:
+    """Why a rank was late, and what shows it: a stack from before the end, as files have it."""
+    ended = "torch's own timeout (watchdog timeout) ended the job"
+    state = stack_state(view) if view.evidence.has_stacks and not view.evidence.has_ages else None
+    if state is None:
+        return Why.of("unknown", f"{ended}; why the rank was late was not seen"), ()
+    absence = absence_of(view, 0)
+    if state.activity == "inside" or absence.why.cause == "unknown":
+        stack = working_stack(view)
+        at = f" at {line_and_function(user_frame(stack.frames))}" if stack is not None else ""
+        place = f"in a call of torch.distributed{at}" if state.activity == "inside" else at[1:]
+        return Why.of("unknown", f"{ended}; by its stack, the rank was {place}"), ()
+    return absence.why, absence.evidence
 
 
 def _texts(deaths: Sequence[Death]) -> tuple[str, ...]:
