@@ -21,7 +21,13 @@ the job to be terminated. The first process to do so was:
 
   Process name: [{}]
   Exit code:    3"""
+RAISED = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 8, in load
+    raise ValueError("bad sample")
+ValueError: bad sample"""
 SRUN = "srun: error: node2: task 1: {}\nsrun: error: node1: tasks 0,2: Terminated"
+STEP_ENDS = "srun: launch/slurm: _step_signal: Terminating StepId=9.0"
 CLOSED = """\
 {0}[rank{1}]: Traceback (most recent call last):
 {0}[rank{1}]:   File "/home/me/train.py", line 9, in main
@@ -44,6 +50,9 @@ CLOSED = """\
         ([CLOSED.format("1: ", 2), SRUN.format("Segmentation fault")], set()),
         ([SRUN.format("Segmentation fault")], set()),
         ([CLOSED.format("2: ", 2), SRUN.format("Terminated")], set()),
+        # srun ends tasks that are left.
+        ([CLOSED.format("2: ", 2), STEP_ENDS, SRUN.format("Killed")], set()),
+        ([CLOSED.format("2: ", 2), SRUN.format("Killed"), STEP_ENDS], {1}),
         # A task of torchrun, with two ranks.
         (
             [
@@ -62,6 +71,42 @@ def test_the_rank_that_a_launcher_says_to_have_ended(
     log.write_text("\n".join(lines) + "\n")
     frame = open_paths([log])
     assert {rank for one in frame.verdicts for rank in one.culprits} == blamed
+
+
+SPAWNED = "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with {}"
+PARENT = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 20, in main
+    raise ProcessRaisedException(msg, error_index, failed_process.pid)
+torch.multiprocessing.spawn.ProcessRaisedException:
+
+-- Process 1 terminated with the following error:
+"""
+CHAIN = "\nThe above exception was the direct cause of the following exception:\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "blamed"),
+    [
+        (SPAWNED.format("signal SIGKILL"), {1}),
+        (SPAWNED.format("exit code 3"), {1}),
+        (SPAWNED.format("exit code 1"), set()),  # it may be a closed connection
+        (f"{SPAWNED.format('signal SIGTERM')}\n{RAISED}", set()),  # of a whole job, perhaps
+        (f"{SPAWNED.format('exit code 3')}\n{SPAWNED.format('exit code 3')}", set()),  # two hosts
+        (f"{CLOSED.format('', 4)}\n{SPAWNED.format('exit code 3')}", set()),  # other ranks
+        (f"{PARENT}{RAISED}", {1}),
+        (f"{PARENT}{RAISED}\n{CHAIN}{RAISED}", {1}),
+        (f"{RAISED}\n{PARENT}{RAISED}", set()),  # one was handled
+    ],
+)
+def test_a_process_of_spawn_is_a_rank_if_nothing_else_names_any(
+    tmp_path: Path, text: str, blamed: set[int]
+) -> None:
+    log = tmp_path / "job.out"
+    log.write_text(f"{text}\n")
+    frame = open_paths([log])
+    assert {rank for one in frame.verdicts for rank in one.culprits} == blamed
+    assert ("a process that spawn started" in notes(frame)) == (frame.ranks.keys() == {1})
 
 
 def test_an_exception_of_a_task_that_had_not_joined_is_that_of_its_rank(tmp_path: Path) -> None:
@@ -91,11 +136,6 @@ ROW = """\
   exitcode  : {1} (pid: 42)
   error_file: /tmp/error.json
   traceback : {2}"""
-RAISED = """\
-Traceback (most recent call last):
-  File "/home/me/train.py", line 8, in load
-    raise ValueError("bad sample")
-ValueError: bad sample"""
 ENDED = ROW.format(0, -15, "Signal 15 (SIGTERM) received by PID 41")
 
 

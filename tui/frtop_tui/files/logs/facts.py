@@ -37,11 +37,12 @@ MAX_MORE: Final = 8
 """Further lines of an exception's text."""
 DEFAULT: Final = "default_pg"
 UNSIGNED: Final = 2**63
-_SIGNALS: Final = {
+_SIGNALS: Final[dict[str | None, int]] = {
     **{signals.strsignal(one): -int(one) for one in signals.Signals},
+    **{one.name.removeprefix("SIG"): -int(one) for one in signals.Signals},
     "Out Of Memory": -signals.SIGKILL,
 }
-"""As srun writes them."""
+"""As srun and spawn write them."""
 _FATAL: Final = {
     "Segmentation fault": -signals.SIGSEGV,
     "Bus error": -signals.SIGBUS,
@@ -171,6 +172,7 @@ class LogFacts:
     names: dict[str, str] = field(default_factory=dict)  # descriptions of groups
     restarts: list[LogLine] = field(default_factory=list)
     repeats: bool = False  # Ray left out lines that others wrote, too
+    spawned: LogLine | None = None  # a process of spawn ended, which is taken for a rank
     relative: bool = False  # some ranks may be those within a group
     global_ranks: bool | None = None  # whether ranks of wrappers and barriers are the job's
     lost_by_group_rank: int = 0  # processes whose rank stayed unknown
@@ -256,12 +258,12 @@ class _Failed(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """How tasks of a launcher ended; `are_ranks`: this launcher counts ranks."""
+    """How tasks of a launcher ended; `by` whose line."""
 
     part: int
     tasks: str
     exit: LoggedExit
-    are_ranks: bool
+    by: Kind
 
 
 _Key = tuple[int, str, int | None]
@@ -293,6 +295,7 @@ class Reader:
         self._tied: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
         self._checks: list[tuple[int, Disagreement | MissedBarrier]] = []  # with their parts
         self._ended: list[_Ended] = []
+        self._step_ends = False  # srun ends those that are left
         self._tasks: set[tuple[int, int]] = set()  # with the ranks in whose lines they stand
         self._facts = LogFacts()
 
@@ -301,7 +304,7 @@ class Reader:
         self._drop_traces()
         self._file, self._file_rank = file, rank
         self._number += 1
-        self._clock, self._row, self._failed_rank = 0, _Row(), None
+        self._clock, self._row, self._failed_rank, self._step_ends = 0, _Row(), None, False
         self._begin_part()
 
     def wants_all(self) -> bool:
@@ -384,11 +387,25 @@ class Reader:
         by_torchrun = self._local or self._failed
         return bool(self._tasks) and not by_torchrun and all(a == b for a, b in self._tasks)
 
+    def _are_ranks(self, one: _Ended) -> bool:
+        """Those of mpirun are; processes of spawn, if nothing else names ranks.
+
+        Whoever ends a whole job sends SIGTERM, and spawn reports only one of its processes.
+        """
+        if one.by == "ended tasks":
+            return self._tasks_are_ranks()
+        if one.by == "ended spawned":
+            alone = len(self._ended) == 1 and not self._facts.ranks
+            alone = alone and one.exit.code != -signals.SIGTERM
+            self._facts.spawned = one.exit.line if alone else None
+            return alone
+        return True
+
     def _add_ended(self) -> None:
         """What launchers said of tasks, if these are ranks."""
         ranks = self._facts.ranks
         for one in self._ended:
-            if self._local or not (one.are_ranks or self._tasks_are_ranks()):
+            if self._local or not self._are_ranks(one):
                 continue
             with suppress(ValueError):
                 tasks = unfold(one.tasks) if self._is_judged(one.part) else ()
@@ -493,7 +510,7 @@ class Reader:
                 self._note_failure(kind, one)
             case "mismatch" | "barrier" | "reached":
                 self._note_check(kind, one)
-            case "ended process" | "ended with" | "ended by" | "ended tasks":
+            case "ended process" | "ended with" | "ended by" | "ended tasks" | "ended spawned":
                 self._note_ended(kind, one)
             case "traceback":
                 self._begin_trace(one)
@@ -511,6 +528,10 @@ class Reader:
             facts.world = min(MAX_RANKS, max(facts.world, int(one.found["size"])))
         elif kind == "repeats":
             facts.repeats = True
+        elif kind == "step ends":
+            self._step_ends = True
+        elif kind == "chained":  # what follows was raised while that before was handled
+            self._of_nobody -= one.process.rank is None and one.process.local_rank < 0
         elif kind == "remark":
             facts.remarks += [one.line][: MAX_REMARKS - len(facts.remarks)]
         elif len(facts.versions) < MAX_VERSIONS:
@@ -565,7 +586,7 @@ class Reader:
             self._failed_rank = row.rank
 
     def _note_ended(self, kind: Kind, one: _Match) -> None:
-        """How mpirun and srun say that processes ended."""
+        """How mpirun, srun and spawn say that processes ended."""
         found = one.found.groupdict()
         if kind == "ended process":
             self._row = _Row(rank=int(found["rank"]))
@@ -575,12 +596,13 @@ class Reader:
             tasks, self._row = None if row.rank is None else str(row.rank), _Row()
         signal = found.get("signal") or ""
         code = -int(signal) if signal.isdecimal() else _SIGNALS.get(signal.strip(), 0)
-        code = int(found.get("code") or code)
+        code = int(found.get("code") or code or kind == "ended spawned")
         if code not in (0, -signals.SIGTERM, -signals.SIGABRT):
             self._facts.remarks += [one.line][: MAX_REMARKS - len(self._facts.remarks)]
-        if tasks is not None and code and len(self._ended) < MAX_PARTS:
+        by_srun = self._step_ends and code in (-signals.SIGTERM, -signals.SIGKILL)
+        if tasks is not None and code and not by_srun and len(self._ended) < MAX_PARTS:
             ended = LoggedExit(code, found.get("host") or "", one.line, one.wall_ns)
-            self._ended.append(_Ended(self._part, tasks, ended, kind != "ended tasks"))
+            self._ended.append(_Ended(self._part, tasks, ended, kind))
 
     def _check(self, check: Disagreement | MissedBarrier) -> None:
         if len(self._checks) < MAX_REMARKS:

@@ -384,6 +384,8 @@ class _Job:
             yield f"the workers were restarted ({facts.restarts[-1]}); only what follows is judged"
         if facts.repeats:
             yield "Ray left out lines that several ranks wrote: that a rank wrote none says nothing"
+        if facts.spawned:
+            yield f"a process that spawn started is taken for a rank of one host: {facts.spawned}"
         if facts.relative:
             yield "this torch writes ranks of groups, which may not be those of the job"
         if facts.lost_by_group_rank:
@@ -439,10 +441,10 @@ class _Job:
         )
         if said.exit is not None:
             found.append(said.exit.line)
-        return found
-
         if rank in self._stacks:
             found.append(self._stacks[rank].line)
+        return found
+
     def quoted(self, verdict: Verdict) -> Verdict:
         """The verdict with the lines that decided it: all of the culprits', one of each other."""
         of_culprits = [line for rank in verdict.culprits[:3] for line in self.lines(rank)]

@@ -14,7 +14,8 @@ Kind = Literal[
     "timeout", "status", "fault", "mismatch", "barrier", "reached", "world", "restart", "failed",
     "traceback", "stack", "fatal", "op stack", "remark", "repeats", "version",
     "failure time", "failure host", "failure rank", "failure exit",
-    "ended process", "ended with", "ended by", "ended tasks",
+    "ended process", "ended with", "ended by", "ended tasks", "ended spawned", "step ends",
+    "chained",
 ]  # fmt: skip
 
 
@@ -97,11 +98,24 @@ PATTERNS: Final = (
     _row("ended by", "noticed that process rank ",
          r"noticed that process rank (?P<rank>\d{1,7}) with PID \d+ on node (?P<host>\S{1,255})"
          r" exited on signal (?P<signal>\d{1,3})", "Open MPI"),
+    _row("step ends", "srun: launch/slurm: ",
+         r"srun: launch/slurm: \w+: Terminating StepId", "Slurm 20.11"),
+    _row("step ends", "srun: Terminating job step",
+         r"srun: Terminating job step \d", "Slurm 2"),
+    _row("step ends", "srun: Job step aborted: ", r"srun: Job step aborted: Waiting", "Slurm 2"),
+    # torch.multiprocessing.spawn counts the processes that it has started.
+    _row("ended spawned", "-- Process ",
+         r"^-- Process (?P<rank>\d{1,7}) terminated with the following error:", "torch 1.1"),
+    _row("ended spawned", "terminated with ",
+         r"ProcessExitedException: process (?P<rank>\d{1,7}) terminated with "
+         r"(?:exit code (?P<code>\d{1,3})|signal SIG(?P<signal>[A-Z]{1,10}))", "torch 1.6"),
     _row("ended tasks", "srun: error: ",
          r"srun: error: (?P<host>\S{1,255}): tasks? (?P<tasks>[\d,-]{1,1000}): "
          r"(?:Exited with exit code (?P<code>\d{1,3})|(?P<signal>[A-Z][\w /]{1,40}))", "Slurm"),
     _row("traceback", "ost recent call ",
          r"^(?P<row> +traceback : )?Traceback \(most recent call last\):", "Python"),
+    _row("chained", "above exception", r"^(?:The|During handling of the) above exception"
+         r"(?: was the direct cause|, another exception occurred)", "Python 3"),
     _row("stack", "ost recent call ",
          r"^(?:(?:Current thread|Thread) 0x[0-9a-f]{1,16}(?: \[.{0,200}\])?|Stack)"
          r" \(most recent call first\):$", "Python 3.3; names in 3.14"),
@@ -114,8 +128,8 @@ PATTERNS: Final = (
     _row("remark", "oom", r"oom[-_]kill|oom_reaper: reaped", "Linux, Slurm"),
     _row("remark", "ut of memory: Killed process",
          r"[Oo]ut of memory: Killed process \d+", "Linux"),
-    _row("remark", "slurmstepd: error: ***",
-         r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)", "Slurm"),
+    _row("remark", "error: *** ",
+         r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)", "Slurm"),
     _row("remark", "srun: error: ", r"srun: error: Node failure", "Slurm"),
     _row("remark", "NCCL WARN", r"NCCL WARN .+", "NCCL 2"),
     _row("remark", "watchdog got stuck for", r"watchdog got stuck for \d+ seconds", "torch 2.3"),

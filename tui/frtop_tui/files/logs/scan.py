@@ -27,6 +27,8 @@ _ENDLESS: Final = 1 << 20
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _HEAD: Final = 1 << 16
+_NUL_IN: Final = 100
+"""At most one byte in so many is NUL in a text."""
 MAX_QUOTE: Final = 300
 _COLOURS: Final = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -65,7 +67,8 @@ def is_text(path: Path) -> bool:
             head = zlib.decompressobj(31).decompress(head, _HEAD)
         except zlib.error:
             return False
-    return head.startswith(_ZSTD) or (b"\n" in head and b"\0" not in head)
+    few = head.count(b"\0") * _NUL_IN <= len(head)  # a process that crashed may have written some
+    return head.startswith(_ZSTD) or (b"\n" in head and few)
 
 
 def lines_of(
