@@ -20,6 +20,7 @@ from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc import exit_status, processes
 from frtop_probe.proc.kernel_files import named_numbers, printable, read_text
+from frtop_probe.proc.output_places import output_places
 from frtop_probe.ring.folder import agent_lives
 from frtop_probe.ring.header import OtherVersion, RingError
 from frtop_probe.ring.layout import SUFFIX
@@ -421,7 +422,8 @@ class RankTracker:
         return self._next_key - 1
 
     def _watch(self, rank: TrackedRank) -> None:
-        """Notices the rank's death at once, and counts OOM kills around it."""
+        """Notices the rank's death at once, and what only a living process shows."""
+        rank.output_places = output_places(rank.pid)
         if rank.pidfd is not None:
             asyncio.get_running_loop().add_reader(rank.pidfd, self._handle_death, rank)
         file = exit_status.oom_counter_file(rank.pid)

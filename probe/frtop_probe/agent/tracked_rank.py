@@ -19,6 +19,7 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_probe.proc import exit_status, processes
 from frtop_probe.proc.exit_status import ExitStatus
+from frtop_probe.proc.output_places import OutputPlace
 
 _CPU_STEP_NS: Final = 20_000_000
 _IO_STEP: Final = 4096
@@ -48,6 +49,7 @@ class TrackedRank(ABC):
             the rank does.
         children: its ended children.
         gauges: of the GPUs that it uses; None unless it is known to use one.
+        output_places: where its output went when it was last looked at.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class TrackedRank(ABC):
         """Why its recorder cannot be used, or ""."""
         self.children = EndedChildren()
         self.gauges: wire.Gauges | None = None
+        self.output_places: tuple[OutputPlace, ...] = ()
         self._gauges_sent: wire.Gauges | None = None
         self._identity: wire.Identity | None = None
         self._process: wire.Process | None = None

@@ -64,6 +64,7 @@ from frtop_probe.wire.ops import (
     Site,
     TensorSpec,
 )
+from frtop_probe.wire.output import OutputFile, OutputResponse
 from frtop_probe.wire.ranks import (
     BlockSums,
     DataLoaderFetch,

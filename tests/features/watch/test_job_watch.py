@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from connect.scripted_source import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.watch import lines
 from frtop_tui.features.watch.capture_folder import CaptureFolder
 from frtop_tui.features.watch.deliveries import Deliveries
 from frtop_tui.features.watch.episodes import Report
@@ -77,6 +79,21 @@ def test_a_confirmed_verdict_is_captured_and_then_told(tmp_path: Path) -> None:
     assert f'"capture": "{path}"' in one.told.read_text()
     one.give(scenes.hung())
     assert not one.deliveries.under_way
+
+
+def test_what_is_known_from_elsewhere_is_told_as_it_is_after_the_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"output": ["job.out: OOM"], "before": ["node4 was a culprit before"]}
+    monkeypatch.setattr(lines, "notes_on", lambda _: known)
+    one = Watched(tmp_path)
+    one.give(scenes.hung())
+    assert one.said[1]["beside"] == ["job.out: OOM"]
+    known["output"] = ["job.out: KeyError\x1b[31m", "job.out: OOM"]
+    one.finish_capture()
+    assert wait_for(one.deliveries.results, "the command ends")[0]["ok"]
+    told = json.loads(one.told.read_text())
+    assert told["beside"] == ["job.out: KeyError\N{REPLACEMENT CHARACTER}[31m", "job.out: OOM"]
 
 
 def test_a_job_that_has_ended_is_through_once_all_is_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import pwd
 import sys
@@ -36,6 +37,8 @@ NOBODY_S: Final = 0.5
 """A problem that lasts this long while no host reports is final."""
 FIRST_ANSWER_S: Final = 3.0
 """How long to wait for the first answer of any host."""
+BESIDE_S: Final = 2.0
+"""How long a settled verdict waits for what belongs beside it, such as the output of a rank."""
 
 
 def connect(options: argparse.Namespace) -> LiveSource:
@@ -141,13 +144,20 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         NoJob: no job was found within `wait_s`.
         Unreachable: none of the hosts can be reached.
     """
-    settling = Settling(0)
+    from frtop_tui.connect.followers import follower_kinds  # noqa: PLC0415 - all features'
+
+    settling, settled_s = Settling(0), math.inf
 
     def can_be_reported(frame: Frame, waited_s: float) -> bool:
         settled = settling.is_over(frame, round(waited_s * 1e9))
         connecting = any(host.state == "connecting" for host in frame.hosts)
         # A confirmed verdict does not wait for a host that may never answer.
-        return settled and (not connecting or (bool(frame.verdicts) and waited_s > FIRST_ANSWER_S))
+        if not settled or (connecting and not (frame.verdicts and waited_s > FIRST_ANSWER_S)):
+            return False
+        nonlocal settled_s
+        settled_s = min(settled_s, waited_s)
+        lacking = any(kind.lacks(frame) for kind in follower_kinds())
+        return not lacking or waited_s - settled_s > BESIDE_S
 
     return _wait_until(can_be_reported, source, wait_s, report)
 

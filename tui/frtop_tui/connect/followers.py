@@ -50,6 +50,11 @@ class Follower:
         """The news in a recorded frame."""
         return cls.nothing
 
+    @classmethod
+    def lacks(cls, frame: Frame) -> bool:  # noqa: ARG003
+        """Whether an answer is still missing that belongs beside the frame's verdict."""
+        return False
+
     def take(self, order: Any, frame: Frame | None, now: int) -> None:
         """Takes one of `orders`."""
         raise NotImplementedError

@@ -277,7 +277,7 @@ class Session:
                 self._apply_state(host, update, may_act, now)
             case wire.SnapshotResponse():
                 self._state.apply_snapshots(host, response)
-            case wire.TensorsResponse() | wire.NativeStacksResponse():
+            case wire.TensorsResponse() | wire.NativeStacksResponse() | wire.OutputResponse():
                 self._state.apply_answer(host, response)
             case wire.GaugeHistoryResponse():
                 self._state.apply_gauge_history(host, response.history)

@@ -137,8 +137,8 @@ class Redaction:
 
     # One method for each rule that `Pseudonyms` does not have.
 
-    def _drop_of(self, _: object) -> tuple[()]:
-        return ()
+    def _drop_of(self, value: str | tuple[str, ...]) -> str | tuple[()]:
+        return "" if isinstance(value, str) else ()
 
     def _author(self, text: str) -> str:
         return self.author(text)

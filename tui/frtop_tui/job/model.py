@@ -169,6 +169,7 @@ class Rank(Struct, frozen=True, gc=False):
     gauges: wire.Gauges | None = None  # those of the devices it uses, if known
     messages: tuple[wire.Messages, ...] = ()  # for groups in which it has sent nothing since
     reported: tuple[wire.ReportedValues, ...] = ()  # by the job itself
+    output: wire.OutputResponse | None = None  # the last lines in its files, if anybody asked
 
     @property
     def last_ops(self) -> tuple[wire.Op, ...]:

@@ -30,6 +30,12 @@ MAX_GONE: Final = 64
 FRESH_NS: Final = 1_000_000_000
 """Up to this age, the process of a snapshot overrides that of an update."""
 _TOO_CLOSE_NS: Final = 400_000_000
+OneRankAnswer = wire.TensorsResponse | wire.NativeStacksResponse | wire.OutputResponse
+_FIELDS: Final[dict[type[wire.Response], str]] = {
+    wire.TensorsResponse: "tensors",
+    wire.NativeStacksResponse: "native",
+    wire.OutputResponse: "output",
+}
 
 
 class RankRecord:
@@ -133,16 +139,16 @@ class RankRecord:
         self._changes.update(
             tensors=old.tensors,
             native=old.native,
+            output=old.output,
             snapshot=old.snapshot,
             prior_snapshot=old.prior_snapshot,
             stacks_taken_ns=old.stacks_taken_ns,
         )
         self._snapshots = other._snapshots
 
-    def apply_answer(self, response: wire.TensorsResponse | wire.NativeStacksResponse) -> None:
-        """Takes in the rank's tensors or native stacks, or why there are none."""
-        name = "tensors" if isinstance(response, wire.TensorsResponse) else "native"
-        self._changes[name] = response
+    def apply_answer(self, response: OneRankAnswer) -> None:
+        """Takes in the rank's tensors, native stacks or output, or why there are none."""
+        self._changes[_FIELDS[type(response)]] = response
 
     def apply_snapshot(self, snapshot: wire.Snapshot) -> None:
         """Takes in a snapshot; keeps the last stacks, and an older snapshot to compare."""

@@ -28,7 +28,7 @@ from frtop_tui.job.model import (
 )
 from frtop_tui.job.naming import Wanted, job_key, listed, same_job
 from frtop_tui.job.rank_views import RankViews
-from frtop_tui.job.record import RankRecord
+from frtop_tui.job.record import OneRankAnswer, RankRecord
 from frtop_tui.job.statistics import JobStatistics
 
 MAX_SHARED_GROUPS: Final = 65_536
@@ -168,10 +168,8 @@ class JobState:
         """Hosts whose clocks may have jumped: they need to be asked now."""
         return [name for name, host in self._hosts.items() if host.clock.doubted]
 
-    def apply_answer(
-        self, host: str, response: wire.TensorsResponse | wire.NativeStacksResponse
-    ) -> None:
-        """Takes in a rank's tensors or native stacks, or why it has none."""
+    def apply_answer(self, host: str, response: OneRankAnswer) -> None:
+        """Takes in a rank's tensors, native stacks or output, or why it has none."""
         record = self._host(host).records.get(response.key)
         if record is not None:
             record.apply_answer(response)

@@ -25,6 +25,7 @@ from frtop_tui.screens.completion import (
     nothing_to_name,
 )
 from frtop_tui.screens.messages import FeatureMessage
+from frtop_tui.text.lines import WordLine
 
 NOBODY: Final = "No rank is known yet."
 
@@ -132,8 +133,8 @@ class Screens:
     )
     styles: tuple[str, ...] = ()
     """Files of `features/`."""
-    remark: Callable[[Mapping[str, Any]], str] | None = None
-    """Makes a line below the verdict from the source's news; "" for none."""
+    remark: Callable[[Mapping[str, Any]], WordLine | None] | None = None
+    """Makes a sentence below the verdict from the source's news."""
 
 
 @cache

@@ -14,6 +14,7 @@ from frtop_tui.screens.base import STACKS, WAITS, FrameScreen
 from frtop_tui.screens.contributed import of_features, rank_keys
 from frtop_tui.screens.messages import OpenGroup, OpenRank, OpenRanks
 from frtop_tui.text.activity import blame_reasons, describe_activity_and_line
+from frtop_tui.text.lines import WordLine
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.lenses import LensView
 from frtop_tui.widgets.lines import LineView
@@ -123,12 +124,12 @@ class Overview(FrameScreen):
             table.show_ranks(frame, most_relevant(frame, MOST_ROWS, seen.amounts), seen.values)
         self.draw_legend()
 
-    def _remarks(self) -> str:
-        """What features say below the verdict, for live frames only."""
+    def _remarks(self) -> tuple[WordLine, ...]:
+        """What features say below the verdict of the newest frame."""
         if self.past or not self.news:
-            return ""
+            return ()
         found = (one.remark(self.news) for one in of_features() if one.remark is not None)
-        return "; ".join(filter(None, found))
+        return tuple(filter(None, found))
 
     def shows_files(self, kind: str) -> bool:  # noqa: ARG002
         return True

@@ -35,10 +35,10 @@ def evidence_lines(said: VerdictText, width: int, which: str = "") -> list[Line]
     return rows
 
 
-def panel_lines(frame: Frame, width: int, numbers: str = "") -> list[Line]:
+def panel_lines(frame: Frame, width: int, remarks: Sequence[WordLine] = ()) -> list[Line]:
     """The frame's problem first, then verdicts, files, evidence and notes.
 
-    `numbers` is what sampled numbers show; it is not part of a verdict.
+    `remarks` of features are not part of a verdict.
     """
     rows: list[Line] = []
     if frame.problem:
@@ -50,8 +50,7 @@ def panel_lines(frame: Frame, width: int, numbers: str = "") -> list[Line]:
             head = f"{index + 1} of {len(frame.verdicts)}  {status(verdict, frame)}"
             rows.append(plain(head, "dim"))
         rows += verdict_lines(texts[index], width)
-    if numbers:
-        rows += word_rows([WordLine("numbers", f"{numbers}: `:record`", "warn")], width)
+    rows += word_rows(remarks, width)
     if not frame.verdicts and not frame.problem:
         tone = "good" if frame.health == "healthy" else ""
         rows += wrap(no_verdict_words(frame), width, tone)
@@ -91,13 +90,13 @@ class VerdictPanel(LineView):
         super().__init__(id="verdict", classes="pane")
         self.entitle("verdict")
         self.frame: Frame | None = None
-        self.numbers = ""
+        self.remarks: Sequence[WordLine] = ()
 
     def copied(self) -> str:
         return ""
 
-    def show(self, frame: Frame, numbers: str = "") -> None:
-        self.frame, self.numbers = frame, numbers
+    def show(self, frame: Frame, remarks: Sequence[WordLine] = ()) -> None:
+        self.frame, self.remarks = frame, remarks
         verdicts = frame.verdicts
         if len(verdicts) == 1:
             self.entitle(f"verdict: {status(verdicts[0], frame)}")
@@ -108,4 +107,4 @@ class VerdictPanel(LineView):
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
-        return () if self.frame is None else panel_lines(self.frame, width, self.numbers)
+        return () if self.frame is None else panel_lines(self.frame, width, self.remarks)

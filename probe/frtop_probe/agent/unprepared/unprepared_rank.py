@@ -283,6 +283,7 @@ def identity_of(
             name=found.name,
         ),
         started_ns=started_ns,
+        settings=candidate.settings,
         prepared=False,
         c10d_readable=c10d is not None and (bool(c10d.groups) or c10d.reason in NO_GROUPS_YET),
     )

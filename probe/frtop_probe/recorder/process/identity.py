@@ -17,8 +17,8 @@ MAX_ARGUMENTS = 64
 MAX_ARGUMENT = 500
 NONCE_KEY = "frtop/nonce"
 RECORDED_SETTINGS = (
-    "CUDA_", "FI_", "GLOO_", "HCCL_", "HIP_", "HSA_", "NCCL_", "OMP_NUM_THREADS", "PYTORCH_",
-    "RCCL_", "ROCR_", "SLURM_", "TORCH_", "TORCHINDUCTOR_", "UCX_",
+    "CUDA_", "FI_", "FRTOP_OUTPUT", "GLOO_", "HCCL_", "HIP_", "HSA_", "NCCL_", "OMP_NUM_THREADS",
+    "PYTORCH_", "RCCL_", "ROCR_", "SLURM_", "TORCH_", "TORCHINDUCTOR_", "UCX_",
 )  # fmt: skip
 """Prefixes of environment variables that influence how ranks behave."""
 SECRET_WORDS = ("AUTH", "CREDENTIAL", "JWT", "KEY", "PASS", "SECRET", "TOKEN")

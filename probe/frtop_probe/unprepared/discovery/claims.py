@@ -19,8 +19,11 @@ NAMES: Final = frozenset((
     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
     "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
     "PMI_LOCAL_RANK", "MPI_LOCALRANKID", "PYTHONPATH", "FRTOP_OFF", "FRTOP_DIR",
+    "FRTOP_OUTPUT",
 ))  # fmt: skip
 """The variables that frtop keeps from an environment. They hold no secrets."""
+FOR_FRTOP: Final = ("FRTOP_OUTPUT",)
+"""Those among them that its user set for frtop: a rank's settings have them."""
 _SLURM_BATCH_STEPS: Final = ("4294967291", "4294967294", "batch", "extern", "interactive")
 _LOOPBACK: Final = ("localhost", "::1", "[::1]", "0.0.0.0")  # noqa: S104 - compared, not bound
 

@@ -99,6 +99,7 @@ class Candidate:
         job: identity of the world: if possible, the same for all its ranks on all hosts.
         prepared: it has frtop's recorder, or its environment starts the recorder.
         ring_folder: FRTOP_DIR in its environment; "" if not set.
+        settings: what else it says to frtop there.
         ended: number of the world's ranks that have ended on this host; 0 unless its launcher
             lives and started all of them here.
         reasons: what could not be read.
@@ -116,6 +117,7 @@ class Candidate:
     inner_pid: int = 0
     pid_namespace: int = 0
     ring_folder: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
     ended: int = 0
     reasons: tuple[str, ...] = ()
 

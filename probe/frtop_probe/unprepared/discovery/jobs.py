@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from frtop_probe.unprepared.discovery import command_line, launchers
-from frtop_probe.unprepared.discovery.claims import is_prepared
+from frtop_probe.unprepared.discovery.claims import FOR_FRTOP, is_prepared
 from frtop_probe.unprepared.discovery.facts import Candidate, FoundJob, ProcessFacts
 from frtop_probe.unprepared.discovery.roles import (
     Standing,
@@ -212,6 +212,7 @@ def _candidate(standing: Standing, identity: str, recorded: Collection[ProcessNa
         inner_pid=facts.inner_pid or facts.pid,
         pid_namespace=facts.pid_namespace,
         ring_folder=facts.variables.get("FRTOP_DIR", ""),
+        settings=tuple((n, facts.variables[n]) for n in FOR_FRTOP if n in facts.variables),
         reasons=facts.unread,
     )
 

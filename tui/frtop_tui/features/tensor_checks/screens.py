@@ -12,6 +12,7 @@ from frtop_tui.job.units import counted
 from frtop_tui.screens.completion import CommandError, CommandScope, Outcome, TypedCommand
 from frtop_tui.screens.contributed import FeatureApp, FeatureKey, PlacedCommand, Screens, View
 from frtop_tui.screens.messages import FeatureMessage
+from frtop_tui.text.lines import WordLine
 
 
 class WriteNote(FeatureMessage):
@@ -36,9 +37,10 @@ def _note(text: str, situation: CommandScope) -> Outcome:
     return WriteNote(RecordOrder(ranks, note=text))
 
 
-def _remark(news: Mapping[str, Any]) -> str:
+def _remark(news: Mapping[str, Any]) -> WordLine | None:
     numbers: JobNumbers = news["tensor_checks"]
-    return brief_finding(numbers.found, numbers.names)
+    found = brief_finding(numbers.found, numbers.names)
+    return WordLine("numbers", f"{found}: `:record`", "warn") if found else None
 
 
 NOTED: Final = "write a note into the rings of the marked ranks, or of all"

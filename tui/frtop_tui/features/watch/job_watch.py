@@ -16,7 +16,7 @@ from frtop_tui.features.watch.episodes import Decision, Episodes
 from frtop_tui.features.watch.history import CulpritHistory
 from frtop_tui.features.watch.job_end import local_names, plan_end
 from frtop_tui.features.watch.job_file import JobFile
-from frtop_tui.features.watch.lines import about, event_of, variables_of
+from frtop_tui.features.watch.lines import about, beside, event_of, variables_of
 from frtop_tui.features.watch.offenders import DAY_S, DAYS, culprits_now, said_before
 from frtop_tui.job.model import Writing
 from frtop_tui.text.alarm import is_alarm
@@ -117,7 +117,7 @@ class JobWatch:
     def _take(self, frame: Frame, decision: Decision) -> None:
         event = event_of(frame, decision)
         if decision.what == "confirmed" and decision.verdict is not None:
-            event["before"] = self._note(frame, decision.verdict)
+            event |= {"beside": beside(frame), "before": self._note(frame, decision.verdict)}
         if decision.what != "resumed":
             self._say(event)
         else:
@@ -202,7 +202,12 @@ class JobWatch:
         # Noted before the command starts: one that ends this watcher must not run again and again.
         self._episodes.reach(cause, "delivered")
         self._save()
-        event = {**one.event, "capture": path}
+        # Until now, ranks may have said more.
+        event = {
+            **one.event,
+            "beside": beside(frame) or one.event.get("beside", []),
+            "capture": path,
+        }
         end = None
         if self._plan.kill and is_alarm(frame):  # the job may have recovered during the capture
             end = plan_end(frame, local_names())

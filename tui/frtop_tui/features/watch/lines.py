@@ -19,6 +19,7 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.features.watch.episodes import Decision
 from frtop_tui.job.naming import job_title, printable
 from frtop_tui.job.units import utc_time
+from frtop_tui.registry import notes_on
 from frtop_tui.text.json_document import document
 
 MOST_WAITING: Final = 1_000
@@ -110,6 +111,15 @@ def event_of(frame: Frame, decision: Decision) -> dict[str, Any]:
     }
 
 
+def beside(frame: Frame) -> list[str]:
+    """What features know of the verdict from elsewhere, such as lines that its ranks wrote.
+
+    The history has a key of its own.
+    """
+    known = notes_on(frame)
+    return [printable(line) for name, lines in known.items() if name != "before" for line in lines]
+
+
 def about(frame: Frame) -> dict[str, Any]:
     """The job's part of the document."""
     return {"job": document(frame)["job"], "health": frame.health}
@@ -135,6 +145,7 @@ def variables_of(frame: Frame, event: dict[str, Any], capture: str) -> dict[str,
         "FRTOP_KIND": verdict.get("kind", ""),
         "FRTOP_CAUSE": (verdict.get("why") or {}).get("cause", ""),
         "FRTOP_HEADLINE": verdict.get("headline", ""),
+        "FRTOP_BESIDE": next(iter(event.get("beside", ())), ""),
         "FRTOP_CULPRITS": ",".join(map(str, verdict.get("culprits", ()))),
         "FRTOP_HOSTS": ",".join(hosts),
         "FRTOP_CAPTURE": capture,
