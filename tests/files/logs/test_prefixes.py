@@ -33,6 +33,9 @@ _PREFIXES = (
     ("[rank: 3] ", 3, "", 0),
     ("W1129 10:11:12.500000 4200 site-packages/torch/distributed/api.py:900] ", None, "", AT),
     ("[2026-11-29 10:11:12,500] ", None, "", AT),
+    ("[2026-11-29 10:11:12.5 TP3] ", None, "process TP3 ", AT),
+    ("[2026-11-29 10:11:12.5 DP1 TP3 EP3] ", None, "process DP1 TP3 EP3 ", AT),
+    ("(Worker_TP3 pid=9) ERROR 11-29 10:11:12.5 [core.py:7] ", None, "process pid=9 ", AT),
     (f" 35%|###5      | 35/100 [00:12<00:23, 2.8it/s][rank3]:{_GLOG}", 3, "", AT),
 )  # fmt: skip
 
@@ -48,6 +51,30 @@ def test_only_torchs_hook_has_a_blank_after_the_rank() -> None:
     assert not head_of("[rank3]:Traceback (most recent call last):", 2026).hooked
     assert not head_of(f"[rank3]:{_GLOG}Traceback", 2026).hooked
     assert head_of('[rank3]:   File "a.py"', 2026).text == '  File "a.py"'
+
+
+@pytest.mark.parametrize(
+    ("before", "claim"),
+    [
+        ("(Worker_TP3 pid=9) ", 3),
+        ("(Worker_TP3_EP3 pid=9) ", 3),
+        ("(VllmWorker rank=3 pid=9) ", 3),
+        ("[2026-11-29 10:11:12 TP3 EP3] ", 3),
+        ("(Worker_DP1_TP3 pid=9) ", -1),  # a replica has ranks of its own
+        ("(Worker_PP1_TP3 pid=9) ", -1),
+        ("[2026-11-29 10:11:12 PP1 TP3] ", -1),
+        ("(EngineCore_DP0 pid=9) ", -1),
+    ],
+)
+def test_names_of_servers_processes_have_ranks(before: str, claim: int) -> None:
+    assert head_of(before + TEXT, 2026).claim == claim
+
+
+def test_what_indents_a_line_stays() -> None:
+    assert (
+        head_of("2026-11-29T10:11:12.5Z     step (train.py:3)", 2026).text
+        == "    step (train.py:3)"
+    )
 
 
 @pytest.mark.parametrize("time", ["1331 10:11:12.5", "1129 25:11:12.5"])

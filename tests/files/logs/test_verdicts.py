@@ -187,6 +187,17 @@ def test_a_laggard_is_only_suspected_in_a_job_with_several_groups(judged: Judge)
     assert frame.verdicts[0].confidence == "suspect"
 
 
+def test_counters_alone_say_that_an_op_failed(judged: Judge) -> None:
+    """The line before them, which says which op and why, may be missing."""
+    op = Op(number=1116)
+    failed = [TORCH_2_7.counters(rank, op, enqueued=1118) for rank in (1, 2)]
+    frame = judged(joined(failed, TORCH_2_7.was_asked(0, 1115, 1115)))
+    assert said(frame) == [("undecided", "")]
+    assert "an op #1116 of default_pg timed out or failed" in " ".join(frame.verdicts[0].evidence)
+    frame = judged(joined(failed, TORCH_2_7.gave_up(3, op), TORCH_2_7.was_asked(0, 1115, 1115)))
+    assert said(frame) == [("not_entered", "0")]
+
+
 def test_lines_of_ranks_in_files_of_their_own_are_one_job(judged: Judge) -> None:
     parts = one_late(TORCH_2_7)
     frame = judged(**{f"node{n}": joined(part) for n, part in enumerate(parts)})

@@ -60,7 +60,7 @@ _END: Final = re.compile(r"(?P<kind>[A-Za-z_][\w.]{0,200})(?:: (?P<text>.*))?")
 
 
 class GivenUp(NamedTuple):
-    """An op that torch's watchdog gave up; what torch did not say is None."""
+    """An op that torch's watchdog gave up; what torch did not say is None, "" or 0."""
 
     number: int | None
     op: str
@@ -80,6 +80,7 @@ class Counters(NamedTuple):
     enqueued: int
     completed: int
     line: LogLine
+    wall_ns: int
 
 
 class Thrown(NamedTuple):
@@ -282,6 +283,7 @@ class Reader:
         self._clock = 0
         self._processes: dict[_Key, _Process] = {}
         self._traced: list[_Process] = []
+        self._bare: _Process | None = None  # of lines without anything before them, if known
         self._read = 0  # lines since a traceback began
         self._row = _Row()
         self._failed_rank: int | None = None  # of the last row of torchrun's table
@@ -315,6 +317,8 @@ class Reader:
         head = head_of(tagged_once(raw.text), self._year)
         self._clock = head.wall_ns or self._clock
         process = self._process(head)
+        if self._bare is not None and not head.process and process.rank is None:
+            process = self._bare
         if head.rank is not None:
             self._tie(head, head.rank)
         whose = f"[rank{head.rank}]: " if head.rank is not None else ""
@@ -471,8 +475,9 @@ class Reader:
             if len(self._processes) >= MAX_PROCESSES:
                 return _Process(None)
             known = self._processes[key] = _Process(rank, head.local_rank, head.task, head.process)
-        if claim is not None and rank is None:
-            known.claims.add(claim)
+        for one in (claim, head.claim):
+            if one is not None and one >= 0 and rank is None:
+                known.claims.add(one)
         return known
 
     def _said_by(self, one: _Match) -> tuple[RankLines, str | None]:
@@ -548,7 +553,7 @@ class Reader:
             fault = Thrown("DistBackendError", found["text"], (), line, *times, uncaught=True)
             said.thrown = said.thrown or fault
         elif group is not None:
-            _add_counters(said, _counters(found, group, line))
+            _add_counters(said, _counters(found, group, line, one.wall_ns))
 
     def _note_check(self, kind: Kind, one: _Match) -> None:
         """A line of a `ProcessGroupWrapper` or a monitored barrier: their ranks are a group's."""
@@ -668,7 +673,10 @@ class Reader:
             self._traced.append(one.process)
         self._read = 0
         said, walls = one.process.said, (one.head.wall_ns, one.wall_ns)
-        one.process.trace = _Trace(said, *walls, one.head.hooked)
+        ends = one.found["ends"] is not None
+        one.process.trace = _Trace(said, *walls, one.head.hooked or ends)
+        if ends:  # its other lines follow at once, with nothing before them
+            self._bare = one.process
         if one.found["row"] is not None and self._failed_rank is not None:
             in_table = RankLines()
             one.process.trace = _Trace(in_table, *walls, uncaught=True, indent=2)
@@ -703,6 +711,7 @@ class Reader:
                 trace.thrown = thrown
                 return
         process.trace = None
+        self._bare = self._bare if self._bare is not process else None
         self._traced = [one for one in self._traced if one is not process]
 
     def _begin_stack(self, kind: Kind, one: _Match) -> None:
@@ -720,7 +729,7 @@ class Reader:
         self._stacks.end_all()
         for process in self._traced:
             process.trace = None
-        self._traced = []
+        self._bare, self._traced = None, []
 
 
 def _fatal_exit(stack: LoggedStack) -> LoggedExit | None:
@@ -748,11 +757,11 @@ def _given_up(found: re.Match[str], group: str | None, line: LogLine, wall: int)
     return GivenUp(_signed(found["number"]), found["op"], numel, ran, group, line, wall)
 
 
-def _counters(found: re.Match[str], group: str, line: LogLine) -> Counters:
+def _counters(found: re.Match[str], group: str, line: LogLine, wall: int) -> Counters:
     enqueued, completed = _signed(found["enqueued"]), _signed(found["completed"])
     return Counters(
         group, _signed(found["at"]),
-        -1 if enqueued is None else enqueued, -1 if completed is None else completed, line,
+        -1 if enqueued is None else enqueued, -1 if completed is None else completed, line, wall,
     )  # fmt: skip
 
 
@@ -796,9 +805,15 @@ def _merge(into: RankLines, more: RankLines) -> None:
 
 
 def _join(said: RankLines) -> None:
-    """Finds the groups of ops whose lines do not say them, by the counters at the same number."""
+    """Finds what lines do not say: groups of ops by counters at the same number, and reversely."""
     for key, one in said.given_up.items():
         if one.group is None and one.number is not None:
             groups = {c.group for c in said.counters.values() if c.at == one.number}
             if len(groups) == 1:
                 said.given_up[key] = one._replace(group=groups.pop())
+    known = {(one.group, one.number) for one in said.given_up.values()}
+    for counters in said.counters.values():
+        at = counters.at
+        if at is not None and not {(counters.group, at), (None, at)} & known:
+            rest = 0, counters.group, counters.line, counters.wall_ns
+            _add_given_up(said, GivenUp(at, "", None, *rest))

@@ -152,10 +152,24 @@ def frame_of(facts: LogFacts, paths: Sequence[Path], notes: Sequence[str] = ()) 
     return replace(frame, verdicts=tuple(job.quoted(verdict) for verdict in frame.verdicts))
 
 
+_TELLING: Final = re.compile(
+    r"OutOfMemory|AcceleratorError|(?:CUDA|NCCL|HIP) (?:out of|error)", re.IGNORECASE
+)
+"""Exceptions that seldom leave a rank as it was, also if they were handled."""
+
+
 def remarks_of(facts: LogFacts) -> list[str]:
     """What hosts, schedulers and libraries wrote, and exceptions of unknown ranks, as notes."""
     unknown = [
         f"{one.line.file}:{one.line.number}: {one.kind}: {one.text}" for one in facts.unknown
+    ]
+    unknown += [
+        f"rank {rank} logged, and may have handled: {one.line.file}:{one.line.number}:"
+        f" {one.kind}: {one.text}"
+        for rank, said in sorted(facts.ranks.items())
+        if (one := said.thrown) is not None
+        and not (one.uncaught or (said.exit is not None and said.exit.code > 0))
+        and _TELLING.search(f"{one.kind}: {one.text}")
     ]
     stacks = [f"stack of an unknown rank: {one}" for one in facts.stacks]
     lines = [*map(str, (*facts.versions.values(), *facts.remarks)), *map(printable, unknown)]
@@ -221,10 +235,11 @@ class _Job:
         """A group in which some rank's op did not finish; which ranks are in it is not written."""
         said = [self._facts.ranks[rank] for rank in self._members[name]]
         places = [one.group_ranks[name] for one in said if name in one.group_ranks]
-        comparable = len(places) == len(set(places)) and not any(
-            one.group == name and (one.op in NOT_COMPARABLE or one.number is None)
-            for mine in said
-            for one in mine.given_up.values()
+        ops = [one for mine in said for one in mine.given_up.values() if one.group == name]
+        comparable = (
+            len(places) == len(set(places))
+            and any(one.op for one in ops)  # after an error, ranks end wherever they are
+            and not any(one.op in NOT_COMPARABLE or one.number is None for one in ops)
         )
         members = fold(range(self.world) if name == "0" else self._members[name])
         return wire.Group(number, name, self._of(name), "nccl", members, exact=comparable)
@@ -321,6 +336,8 @@ class _Job:
             number = f" #{given_up.number}" if given_up.number is not None else ""
             waited = given_up.ran_ms // 1000 * 1000 or given_up.ran_ms  # ranks differ by some ms
             text = f"{_kind(given_up.op)}{number}{group} timed out after {waited} ms"
+            if not given_up.op:  # torch 2.4 and later do not say which of the two in this line
+                text = f"an op{number}{group} timed out or failed"
             return self._uncaught("DistBackendError", text, given_up.wall_ns, given_up.line)
         if thrown is None:
             return None
@@ -387,7 +404,7 @@ class _Job:
         if facts.spawned:
             yield f"a process that spawn started is taken for a rank of one host: {facts.spawned}"
         if facts.relative:
-            yield "this torch writes ranks of groups, which may not be those of the job"
+            yield "some lines have ranks of groups, which may not be those of the job"
         if facts.lost_by_group_rank:
             count = counted(facts.lost_by_group_rank, "process")
             yield f"timeouts of {count} left out: their lines do not say which rank wrote them"
@@ -520,7 +537,7 @@ def _op(one: GivenUp, group: wire.Group) -> wire.Op:
         sequence=(one.number or 0) + 1,
         group=group.id,
         number=0 if p2p else one.number or 0,
-        signature=wire.Signature(_kind(one.op), inputs=inputs, outputs=outputs),
+        signature=wire.Signature(_kind(one.op), inputs=inputs, outputs=outputs) if one.op else None,
         site=_site(one.frames),
         issued_ns=max(0, one.wall_ns - one.ran_ms * 1_000_000),
         p2p=p2p,

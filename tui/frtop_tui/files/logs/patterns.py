@@ -62,6 +62,14 @@ PATTERNS: Final = (
     _row("fault", "watchdog thread terminated with exception",
          r"watchdog thread terminated with exception: "
          r"(?:\[Rank \d{1,7}\] )?(?P<text>(?:CUDA|NCCL) error: .{1,400})", "torch 2.0"),
+    _row("fault", "what():  ",
+         r"^ *what\(\): +(?:\[Rank \d{1,7}\] )?(?P<text>(?:CUDA|NCCL) error: .{1,400})",
+         "torch 2.0"),
+    _row("fault", "raised the following async exception",
+         r"raised the following async exception: "
+         r"(?P<text>NCCL error: remote process exited.{0,400})", "torch 2.5"),
+    _row("remark", "raised the following async exception",
+         r"raised the following async exception", "torch 2.5"),
     _row("mismatch", "Detected mismatch between collectives on ranks",
          r"Rank (?P<one>\d{1,7}) is running collective: CollectiveFingerPrint\("
          r"(?:SequenceNumber=(?P<one_number>\d{1,20}),? ?)?OpType=(?P<one_op>\w{1,64})"
@@ -113,7 +121,8 @@ PATTERNS: Final = (
          r"srun: error: (?P<host>\S{1,255}): tasks? (?P<tasks>[\d,-]{1,1000}): "
          r"(?:Exited with exit code (?P<code>\d{1,3})|(?P<signal>[A-Z][\w /]{1,40}))", "Slurm"),
     _row("traceback", "ost recent call ",
-         r"^(?P<row> +traceback : )?Traceback \(most recent call last\):", "Python"),
+         r"^(?P<row> +traceback : )?(?P<ends>Scheduler hit an exception: )?"
+         r"Traceback \(most recent call last\):", "Python; SGLang 0.3"),
     _row("chained", "above exception", r"^(?:The|During handling of the) above exception"
          r"(?: was the direct cause|, another exception occurred)", "Python 3"),
     _row("stack", "ost recent call ",

@@ -16,7 +16,7 @@ _MOST: Final = 8
 """Prefixes before one line: `[pod/a/b] 2025-11-29T12:00:00Z stderr F 3: [default3]:[rank3]:`."""
 _STAMP: Final = re.compile(
     r"\[?(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
-    r"(Z|[+-]\d\d:?\d\d)?\]?(?:\s*[-|]\s*|\s)?"
+    r"(Z|[+-]\d\d:?\d\d)?((?: [A-Z_]{2,8}\d{1,4}){1,6}(?=\]))?\]?(?:\s*[-|]\s*|\s)?"
 )
 _GLOG: Final = re.compile(
     r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})(?: +(\d{1,10}))?"
@@ -38,6 +38,15 @@ _PROCESS: Final = (
 """What tells processes apart, though not which rank each is."""
 _OTHERS: Final = re.compile(r"std(?:out|err) [FP] |\[[EWIF] [\w./-]+:\d+\] ?")
 """In files of Kubernetes after the time; of torch up to 2.3 before its message."""
+_VLLM: Final = re.compile(
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?()"
+    r" \[[\w./-]+:\d+\] ?"
+)
+_CLAIM: Final = re.compile(
+    r"\((?:Worker_TP|VllmWorker rank=|VllmWorker-)(\d{1,7})(?:_EP\d{1,4})? pid="
+    r"| TP(\d{1,4})(?: EP\d{1,4})?$"
+)
+"""Names of servers' processes that say a rank, if there are neither pipelines nor replicas."""
 
 
 class Head(NamedTuple):
@@ -45,6 +54,7 @@ class Head(NamedTuple):
 
     `hooked`: torch's hook for uncaught exceptions wrote it. `local_rank` is torchrun's, -1: none.
     `task` is a scheduler's, or of whatever numbers lines like it; -1: none.
+    `claim` is the rank within its server by the name of a process, -1: none.
     `writer` is the pid or thread that torch's agent and glog write.
     """
 
@@ -55,6 +65,7 @@ class Head(NamedTuple):
     hooked: bool = False
     local_rank: int = -1
     task: int = -1
+    claim: int = -1
     writer: str = ""
 
 
@@ -84,18 +95,26 @@ def _prefix(line: str, at: int, head: Head, year: int) -> tuple[re.Match[str] | 
         return found, head._replace(rank=int(found[1]), hooked=bool(found[2]))
     if found := next(filter(None, (one.match(line, at) for one in _OTHER_RANKS)), None):
         return found, head._replace(rank=int(found[1]) if head.rank is None else head.rank)
-    if found := _GLOG.match(line, at):
+    if found := _GLOG.match(line, at) or _VLLM.match(line, at):
         wall_ns = wall_ns_of((str(year), *found.groups()[:6])) or head.wall_ns
         return found, head._replace(wall_ns=wall_ns, hooked=False, writer=found[7] or "")
     if found := _STAMP.match(line, at):
-        return found, head._replace(wall_ns=wall_ns_of(found.groups()[:7]) or head.wall_ns)
+        head = head._replace(wall_ns=wall_ns_of(found.groups()[:7]) or head.wall_ns)
+        return found, _named(head, f"process{found[9]} ", found[9]) if found[9] else head
     for kind, pattern in _PROCESS:
         if found := pattern.match(line, at):
             local_rank = int(found[1]) if kind == "local rank" else head.local_rank
             task = int(found[1]) if kind == "task" else head.task
-            process = f"{head.process}{kind} {found[1]} "
-            return found, head._replace(process=process, local_rank=local_rank, task=task)
+            head = head._replace(local_rank=local_rank, task=task)
+            return found, _named(head, f"{kind} {found[1]} ", found[0])
     return _OTHERS.match(line, at), head
+
+
+def _named(head: Head, process: str, name: str) -> Head:
+    """`head` with what a prefix says of its process, whose `name` may have a rank."""
+    claim = _CLAIM.match(name)
+    said = int(claim[1] or claim[2]) if claim is not None else head.claim
+    return head._replace(process=f"{head.process}{process}", claim=said)
 
 
 def wall_ns_of(parts: Sequence[str | None]) -> int:
