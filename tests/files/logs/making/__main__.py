@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -32,6 +33,7 @@ def main() -> int:
     options = _options()
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as started:
         place = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="frtop-making-")))
         ways = {"mpirun"} if shutil.which("mpirun") else set[str]()
@@ -53,16 +55,17 @@ def main() -> int:
 
         all_made = list[Made]()
         counts = Counter[str]()
-        with ThreadPoolExecutor(options.jobs) as threads:
-            done = zip(wanted, threads.map(one, wanted), strict=True)
-            for number, (run, made) in enumerate(done, 1):
-                verdict = "not made"
-                if made is not None:
-                    all_made.append(made)
-                    blamed = named(frame_of(out / made.name))
-                    verdict = f"{judged(made, blamed)}: {sorted(blamed) or 'nobody'}"
-                counts[verdict.split(":")[0]] += 1
-                print(f"{number}/{len(wanted)} {run.made.name}: {verdict}", flush=True)
+        threads = started.enter_context(ThreadPoolExecutor(options.jobs))
+        started.callback(threads.shutdown, cancel_futures=True)
+        done = zip(wanted, threads.map(one, wanted), strict=True)
+        for number, (run, made) in enumerate(done, 1):
+            verdict = "not made"
+            if made is not None:
+                all_made.append(made)
+                blamed = named(frame_of(out / made.name))
+                verdict = f"{judged(made, blamed)}: {sorted(blamed) or 'nobody'}"
+            counts[verdict.split(":")[0]] += 1
+            print(f"{number}/{len(wanted)} {run.made.name}: {verdict}", flush=True)
     pack(out, all_made, out / ARCHIVE)
     size = (out / ARCHIVE).stat().st_size
     print(f"{dict(counts)}; {out / ARCHIVE}: {size:,} bytes")
@@ -104,7 +107,8 @@ def _anonymous(log: bytes, folder: Path) -> bytes:
     host = socket.gethostname()
     addresses = {str(one[4][0]) for one in socket.getaddrinfo(host, None)} - {"127.0.0.1", "::1"}
     text = log.decode("utf-8", "surrogateescape")
-    for old, new in ((str(folder.resolve()), "/home/me"), (sys.prefix, "/opt/env"),
+    env = str(Path(sys.prefix).resolve())
+    for old, new in ((str(folder.resolve()), "/home/me"), (env, "/opt/env"),
                      (sys.base_prefix, "/usr")):  # fmt: skip
         text = text.replace(old, new)
     for word, new in ((host, "node1"), *((one, "10.0.0.1") for one in addresses)):

@@ -10,6 +10,8 @@ from typing import Final
 from files.logs.judging import Made
 
 TORCHRUN: Final = ("tee", "plain", "files", "agents")
+ALONE: Final = ("tee", "plain", "files", "shell", "srun", "mpirun")
+"""Ways in which a rank may leave early: agents wait 5 min for each other."""
 BARE: Final = ("shell", "srun", "mpirun")
 """One process per rank without torchrun."""
 WAYS: Final = (*TORCHRUN, *BARE, "spawn")
@@ -71,11 +73,11 @@ FAULTS: Final = (
     Fault("data worker crashes", runs=1),
     Fault("exit 3"),
     Fault("exit with text"),
-    Fault("exit 0", timeout_s=LONG_S),
+    Fault("exit 0", ALONE, timeout_s=LONG_S),
     Fault("os._exit"),
     Fault("MemoryError"),
     Fault("allocator"),
-    Fault("fewer batches", timeout_s=LONG_S),
+    Fault("fewer batches", ALONE, timeout_s=LONG_S),
     Fault("unused parameter", timeout_s=LONG_S),
     Fault("SIGSTOP", timeout_s=LONG_S),
     Fault("hang", runs=3, timeout_s=LONG_S),

@@ -1,7 +1,7 @@
 """A small training on gloo in which the ranks `--at` do what `--fault` says: `making` runs it.
 
-It knows nothing of frtop, and its output never says that a fault is made: `STRUCK` is a folder for
-what `making` has to know.
+It knows nothing of frtop, and neither its output nor its command line says that a fault is made:
+options are in `OPTIONS`, and `STRUCK` is a folder for what `making` has to know.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import faulthandler
+import json
 import logging
 import mmap
 import os
@@ -27,6 +28,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
+from torch.distributed import FileStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -218,6 +220,7 @@ class Job:
         self.struck = rank in (options.then if again else options.at)
         self.timeout = timedelta(seconds=options.timeout)
         self.options = options
+        self.signs = Path(os.environ["STRUCK"])
         self.extra: Any = None  # a second group
 
     def strikes(self, fault: str, step: int = STRIKES) -> bool:
@@ -228,7 +231,7 @@ class Job:
         return True
 
     def say(self, name: str) -> None:
-        (Path(os.environ["STRUCK"]) / name).write_text(str(os.getpid()))
+        (self.signs / name).write_text(str(os.getpid()))
 
     def data_fault(self) -> None:
         self.say(f"struck.{self.rank}")
@@ -237,7 +240,12 @@ class Job:
     def run(self) -> None:
         if self.fault in STARTING and self.strikes(self.fault):
             STARTING[self.fault]()
-        dist.init_process_group("gloo", timeout=self.timeout)
+        store, whom = None, (-1, -1)
+        if self.options.then:  # else gloo finds addresses of the first attempt in torchrun's store
+            attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+            store = FileStore(f"{self.signs}/store{attempt}", self.world)
+            whom = self.world, self.rank
+        dist.init_process_group("gloo", None, self.timeout, *whom, store)
         self.say(f"began.{self.rank}")
         if "faulthandler" in self.fault:
             faulthandler.enable()
@@ -246,8 +254,14 @@ class Job:
         log.info("rank %d of %d is ready", self.rank, self.world)
         if self.rank == 0:
             warnings.warn("lr_scheduler.step() was called before optimizer.step()", stacklevel=1)
-        net = Net()
-        model = DistributedDataParallel(net)
+        self.train(Net())
+        log.info("rank %d has done all steps", self.rank)
+        dist.destroy_process_group()
+
+    def train(self, net: Net) -> None:
+        # DDP of torch 2.13 crashes on gloo with TORCH_DISTRIBUTED_DEBUG=DETAIL.
+        by_hand = "TORCH_DISTRIBUTED_DEBUG" in os.environ
+        model = net if by_hand else DistributedDataParallel(net)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         bad = self.data_fault if self.struck and self.fault in LOADING else None
         workers = 2 if self.fault in LOADING else self.options.workers
@@ -265,11 +279,11 @@ class Job:
                 loss = BadGradient.apply(loss)  # type: ignore[no-untyped-call]
             optimizer.zero_grad()
             loss.backward()
+            for gradient in (one.grad for one in net.parameters() if by_hand):
+                dist.all_reduce(gradient)
             optimizer.step()
             self.meet(step, loss.detach())
             time.sleep(STEP_S)
-        log.info("rank %d has done all steps", self.rank)
-        dist.destroy_process_group()
 
     def meet(self, step: int, loss: torch.Tensor) -> None:
         """The collective at the end of a step."""
@@ -281,7 +295,7 @@ class Job:
         if step == STRIKES and self.fault == "no new_group":
             if self.strikes(self.fault, step):
                 fetch_config()
-            self.extra = dist.new_group(backend="gloo")
+            self.extra = dist.new_group(backend="gloo", timeout=self.timeout)
         if self.strikes("skipped collective", step):
             return
         if self.strikes("other op", step) or self.strikes("other op, DETAIL", step):
@@ -344,7 +358,7 @@ def main() -> None:
     parser.add_argument("--bars", action="store_true")
     parser.add_argument("--record", action="store_true", help="torchrun's table gets exceptions")
     parser.add_argument("--spawn", type=int, default=0, metavar="N", help="start N ranks itself")
-    options = parser.parse_args()
+    options = parser.parse_args(json.loads(os.environ["OPTIONS"]))
     if options.spawn:
         mp.spawn(start, (options,), options.spawn)  # type: ignore[attr-defined, no-untyped-call]
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -18,8 +19,9 @@ from files.logs.making.faults import Run
 from free_port import free_port
 
 PROGRAM: Final = Path(__file__).with_name("train.py")
-TORCHRUN: Final = (sys.executable, "-m", "torch.distributed.run")
-SPY: Final = Path(sys.executable).with_name("py-spy")
+PYTHON: Final = str(Path(sys.prefix).resolve() / "bin" / "python")
+TORCHRUN: Final = (PYTHON, "-m", "torch.distributed.run")
+SPY: Final = Path(PYTHON).with_name("py-spy")
 _GRACE_S: Final = 75
 """What a job may take besides the timeout of its ops; torchrun gives stopped ranks 30 s."""
 _AFTER_FIRST_S: Final = 25
@@ -50,6 +52,8 @@ def make(run: Run, folder: Path, slurm: Mapping[str, str]) -> None:
     shutil.copy(PROGRAM, folder)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("FRTOP", "SLURM", "PYTEST"))}
     env |= {**run.env, **slurm, "STRUCK": str(signs), "MASTER_ADDR": "127.0.0.1"}
+    spawned = ["--spawn", str(run.made.world)] if run.made.way == "spawn" else []
+    env["OPTIONS"] = json.dumps([*run.options, *spawned])
     port = env["MASTER_PORT"] = str(free_port())
     job = _Job(run, folder, signs, env)
     try:
@@ -82,10 +86,10 @@ class _Job:
 
     def start(self) -> None:
         made = self._run.made
-        train = ["train.py", *self._run.options]
+        train = ["train.py"]
         torchrun = [*TORCHRUN, *(["--max-restarts=1"] if made.fault == "restart" else [])]
         local = [*torchrun, "--standalone", f"--nproc-per-node={made.world}"]
-        tasks = [str(made.world), sys.executable, *train]
+        tasks = [str(made.world), PYTHON, *train]
         match made.way:
             case "tee":
                 self._launch("job.out", [*local, "--tee", "3", *train])
@@ -99,9 +103,9 @@ class _Job:
                 port = f"--master-port={self._env['MASTER_PORT']}"
                 self._launch("job.out", [*TORCHRUN, port, f"--nproc-per-node={made.world}", *train])
             case "spawn":
-                self._launch("job.out", [sys.executable, *train, "--spawn", str(made.world)])
+                self._launch("job.out", [PYTHON, *train])
             case "shell":
-                command = " ".join(f"'{one}'" for one in (sys.executable, *train))
+                command = " ".join(f"'{one}'" for one in (PYTHON, *train))
                 text = _SHELL.format(world=made.world, command=command, after=_AFTER_FIRST_S)
                 self._launch("job.out", ["bash", "-c", text])
             case "mpirun":
@@ -180,7 +184,7 @@ class _Job:
             with suppress(ProcessLookupError):
                 os.killpg(one.pid, signal.SIGKILL)
             one.wait()
-        for _, pid in [*self._pids("began"), *self._pids("struck")]:
+        for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    os.kill(pid, signal.SIGKILL)
+                if (process / "cwd").readlink() == self._folder:
+                    os.kill(int(process.name), signal.SIGKILL)
