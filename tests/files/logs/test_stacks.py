@@ -208,8 +208,30 @@ def test_ranks_of_which_only_stacks_are_known(tmp_path: Path) -> None:
     parts = {f"rank{rank}": [*spy(4000)[:4], *waits] for rank in (0, 2, 3)}
     frame = judged(tmp_path, **parts, rank1=spy(4001))
     assert sorted(frame.ranks) == [0, 1, 2, 3]
-    assert [one.culprits for one in frame.verdicts] in ([(1,)], [()])
-    assert not frame.verdicts or frame.verdicts[0].kind != "dead"
+    assert [(one.kind, one.culprits) for one in frame.verdicts] == [("not_entered", (1,))]
+    assert "ranks 0,2-3 wait" in frame.verdicts[0].headline
+
+
+@pytest.mark.parametrize(
+    ("head", "code", "kind"),
+    [
+        ("Timeout (0:05:00)!", 1, "not_entered"),  # dump_traceback_later(exit=True)
+        ("Timeout (0:05:00)!", -9, "dead"),
+        ("Fatal Python error: Aborted", -6, "not_entered"),
+        ("Fatal Python error: Aborted", 3, "dead"),
+    ],
+)
+def test_an_end_that_follows_from_the_stack(
+    tmp_path: Path, head: str, code: int, kind: str
+) -> None:
+    """Whoever ends all ranks to have their stacks ends none by its own fault."""
+    parts = [after(f"[default{rank}]:", [head, *(LOADS if rank == 2 else WAITS)[1:]])
+             for rank in range(3)]  # fmt: skip
+    rows = [(rank, code if rank != 1 else min(code, 1), "10:11:12") for rank in range(3)]
+    frame = judged(tmp_path, job=[*(line for part in parts for line in part), *table(*rows)])
+    assert [one.kind for one in frame.verdicts][:1] == [kind]
+    assert kind == "dead" or frame.verdicts[0].culprits == (2,)
+    assert all(main_of(frame, rank) for rank in range(3))
 
 
 # -- whose a stack is

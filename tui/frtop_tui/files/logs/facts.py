@@ -717,10 +717,10 @@ class Reader:
     def _begin_stack(self, kind: Kind, one: _Match) -> None:
         self._read = 0
         text, head = OpText() if kind == "op stack" else begun(one.head.text), one.head
-        fatal = one.found["what"] if kind == "fatal" else ""
+        reason = one.found["what"] if kind == "fatal" else ""
         place = self._number, self._part, head.process
         self._stacks.begin(
-            Reading(text, one.process, *place, one.line, one.wall_ns, fatal), head.rank
+            Reading(text, one.process, *place, one.line, one.wall_ns, reason), head.rank
         )
         if kind == "stack":
             self._stacks.take(head)
@@ -734,7 +734,7 @@ class Reader:
 
 def _fatal_exit(stack: LoggedStack) -> LoggedExit | None:
     """How the process ended, if it says so. An abort follows from many things."""
-    code = _FATAL.get(stack.fatal)
+    code = _FATAL.get(stack.reason)
     if code is None:
         return None
     return LoggedExit(code, "", stack.line, stack.wall_ns, own=True)

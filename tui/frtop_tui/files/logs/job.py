@@ -62,6 +62,9 @@ MOST_REMARKS: Final = 8
 _OF_RANK: Final = re.compile(
     r"(?<![A-Za-z])(?<!local[_-])(?<!node[_-])rank[_.-]?(\d{1,7})(?!\d)", re.IGNORECASE
 )
+ABORTED: Final = "Aborted"
+TIMED_OUT: Final = "Timeout"
+"""Why faulthandler printed a stack."""
 _ABORT: Final = -6
 _TERMINATED: Final = -15
 _GROUP: Final = 1
@@ -209,6 +212,9 @@ class _Job:
         self._barrier = _barrier_of(facts)
         self._calls = _calls_of(facts)
         ends = [said.exit for said in facts.ranks.values() if said.exit is not None]
+        aborted = [one for one in self._stacks.values() if one.reason == ABORTED]
+        by_signal = {one.code for one in ends} <= {_ABORT, _TERMINATED}
+        self._were_aborted = bool(self._stuck) or (len(aborted) > 1 and by_signal)
         self._some_failed = any(one.code != _TERMINATED for one in ends)
         extra = {*self._calls, *(self._barrier.missing if self._barrier else ())}
         self.ranks = sorted({*facts.ranks, *extra})
@@ -272,8 +278,10 @@ class _Job:
         taken = {rank: ("", stack.threads, newest) for rank, stack in self._stacks.items()}
         unknown = {rank: views.pop(rank) for rank in taken if views[rank].state == "unreachable"}
         Stacks(taken).join(views, job)
+        only = not any(view.evidence.has_numbers for view in views.values())
         for rank, view in unknown.items():
-            views[rank] = replace(views[rank], groups=view.groups)
+            state: RankState = "moving" if only else views[rank].state
+            views[rank] = replace(views[rank], groups=view.groups, state=state)
         return dict(sorted(views.items()))
 
     def view(self, rank: int, job: wire.Job) -> ObservedRank:
@@ -369,8 +377,11 @@ class _Job:
         Timeouts abort all processes, and torchrun ends those that are left.
         """
         ended = said.exit
-        if ended is None or (ended.code == _ABORT and self._stuck):
+        if ended is None or (ended.code == _ABORT and self._were_aborted):
             return None
+        timed_out = said.stack is not None and said.stack.reason == TIMED_OUT
+        if timed_out and ended.code == 1 and said.thrown is None:
+            return None  # faulthandler may end the process after it has printed the stack
         if ended.own and any(_is_before(one.line, ended.line) for one in said.given_up.values()):
             return None  # it crashed when torch took it down
         if ended.code == _TERMINATED and self._some_failed:

@@ -129,6 +129,8 @@ PATTERNS: Final = (
          r"^(?:(?:Current thread|Thread) 0x[0-9a-f]{1,16}(?: \[.{0,200}\])?|Stack)"
          r" \(most recent call first\):$", "Python 3.3; names in 3.14"),
     _row("fatal", "Fatal Python error: ", r"^Fatal Python error: (?P<what>.{1,200})", "Python 3.3"),
+    _row("fatal", "Timeout (", r"^(?P<what>Timeout) \(\d+:\d\d:\d\d(?:\.\d{1,6})?\)!$",
+         "Python 3.3"),
     _row("stack", "Process ", r"^Process \d{1,10}: ", "py-spy 0.2"),
     _row("stack", "Python v3.", r"^Python v3\.\d", "py-spy 0.2"),
     _row("op stack", "Stack trace of the failed collective: ",

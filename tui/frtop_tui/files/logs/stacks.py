@@ -42,13 +42,13 @@ P = TypeVar("P")
 
 
 class LoggedStack(NamedTuple):
-    """A stack; `line` begins it. `fatal` is what ended the process, "" if it was only looked at."""
+    """A stack; `line` begins it. `reason`: why the process itself printed it; "" if it did not."""
 
     threads: tuple[wire.ThreadStack, ...]
     line: LogLine
     wall_ns: int
     pid: int = 0
-    fatal: str = ""
+    reason: str = ""
 
     @property
     def has_frames(self) -> bool:
@@ -77,7 +77,7 @@ class Reading(Generic[P]):
     prefix: str
     line: LogLine
     wall_ns: int
-    fatal: str = ""
+    reason: str = ""
 
 
 class TakenOp(NamedTuple, Generic[P]):
@@ -160,8 +160,8 @@ class StackLines(Generic[P]):
         threads = tuple(
             replace(thread, frames=self._shared(thread.frames)) for thread in one.text.threads
         )
-        stack = LoggedStack(threads, one.line, one.wall_ns, one.text.pid, one.fatal)
-        if (stack.fatal or stack.has_frames) and not stack.is_of_helper:
+        stack = LoggedStack(threads, one.line, one.wall_ns, one.text.pid, one.reason)
+        if (stack.reason or stack.has_frames) and not stack.is_of_helper:
             place = one.process, one.file, one.part, one.prefix
             self.taken.append(Taken(*place, stack, one.text.command))
 
