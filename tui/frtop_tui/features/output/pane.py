@@ -73,12 +73,12 @@ def _is_launchers(file: wire.OutputFile) -> bool:
 
 def _head(file: wire.OutputFile, age_s: float, width: int) -> list[Line]:
     """Which file it is, whose, how long nobody has written; or why there is no text."""
-    streams = listed(list(file.streams))
+    path, streams = wrap(printable(file.path), width, "strong"), listed(list(file.streams))
     if file.error:
         tone = "dim" if file.error == "not a file" else "warn"
-        return wrap(f"{streams}, {file.help}", width, tone, (f"{printable(file.path)}  ", "strong"))
+        return [*path, *wrap(f"{streams}, {file.help}", width, tone)]
     part = "" if len(file.text) >= file.size else f"the last {byte_size(len(file.text))} of "
     text = f"{streams} · {part}{byte_size(file.size)}"
     if file.size:
         text += f" · last written {duration(file.quiet_s + age_s)} ago"
-    return wrap(text, width, "dim", (f"{printable(file.path)}  ", "strong"))
+    return [*path, *wrap(text, width, "dim")]
