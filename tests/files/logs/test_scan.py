@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_tui.errors import Unreadable
+from frtop_tui.files.logs import scan
 from frtop_tui.files.logs.scan import MAX_RECORD, RawLine, is_text, lines_of, searched
 
 WORDS = (b"alpha", b"b=")
+ZSTD = bytes.fromhex("28b52ffd200b5900006e6f0a616c70686120310a")
+"""Two lines, as `zstd` packs them."""
 _PIECES = st.sampled_from(
     [b"\n", b"\r", b"\r\n", b"alpha", b"b=", b"al", b"pha", b"x", b" ", b"\x1b[31m", b"\xc3\xa9"]
 )
@@ -82,18 +85,29 @@ def test_a_record_without_an_end_is_cut_and_the_next_one_is_found() -> None:
     assert len(found[1].text) == MAX_RECORD
 
 
-def test_a_compressed_log_is_read_and_another_compression_names_its_program(tmp_path: Path) -> None:
-    log, other, torn = tmp_path / "a.log.gz", tmp_path / "a.log.zst", tmp_path / "torn.log.gz"
+def test_a_compressed_log_is_read(tmp_path: Path) -> None:
+    log, torn = tmp_path / "a.log.gz", tmp_path / "torn.log.gz"
     log.write_bytes(gzip.compress(b"no\nalpha 1\n"))
-    other.write_bytes(b"\x28\xb5\x2f\xfd\x00\x00")
     torn.write_bytes(log.read_bytes()[:-9])
-    assert all(map(is_text, (log, other, torn)))
+    assert all(map(is_text, (log, torn)))
     assert [line.text for line in lines_of(log, WORDS, never)] == ["alpha 1"]
-    with pytest.raises(Unreadable) as raised:
-        [*lines_of(other, WORDS, never)]
-    assert raised.value.next_step == "zstd -dc a.log.zst | frtop diagnose -"
     with pytest.raises(Unreadable, match="cannot be read to its end"):
         [*lines_of(torn, WORDS, never)]
+
+
+def test_zstd_is_read_if_this_python_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, torn = tmp_path / "a.log.zst", tmp_path / "b.log.zst"
+    log.write_bytes(ZSTD)
+    torn.write_bytes(ZSTD[:-5])
+    assert is_text(log)
+    if scan._zstd is not None:
+        assert [line.text for line in lines_of(log, WORDS, never)] == ["alpha 1"]
+        with pytest.raises(Unreadable, match="cannot be read to its end"):
+            [*lines_of(torn, WORDS, never)]
+    monkeypatch.setattr(scan, "_zstd", None)
+    with pytest.raises(Unreadable) as raised:
+        [*lines_of(log, WORDS, never)]
+    assert "pip install backports.zstd, or: zstd -dc a.log.zst | frtop" in raised.value.next_step
 
 
 def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ from frtop_tui.job.units import byte_size, counted
 KIND: Final = "logs"
 OVER: Final = "these are logs: there is no job to ask"
 PIPE: Final = Path("-")
-LOG_SUFFIXES: Final = (".out", ".log", ".err", ".out.gz", ".log.gz", ".err.gz")
+LOG_SUFFIXES: Final = tuple(
+    f"{name}{packed}" for packed in ("", ".gz", ".zst") for name in (".out", ".log", ".err")
+)
 """Of logs in folders. Any other text is one only if it is named, and so has to say something."""
 MOST_QUOTED: Final = 6
 _SILENT: Final = "no line of {} says how a rank waited or ended"

@@ -8,13 +8,15 @@ A carriage return also ends a record: progress bars have no line ends.
 from __future__ import annotations
 
 import gzip
+import importlib
 import os
 import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from frtop_probe import archive
 from frtop_tui.errors import Unreadable
@@ -33,6 +35,17 @@ _NUL_IN: Final = 100
 """At most one byte in so many is NUL in a text."""
 MAX_QUOTE: Final = 300
 _COLOURS: Final = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def _module_for_zstd() -> Any:
+    """Python's own since 3.14, else the same one for earlier versions, if it is installed."""
+    for name in ("compression.zstd", "backports.zstd"):
+        with suppress(ImportError):
+            return importlib.import_module(name)
+    return None
+
+
+_zstd: Final = _module_for_zstd()
 
 
 class RawLine(NamedTuple):
@@ -86,26 +99,31 @@ def lines_of(
     `passed` is told how many bytes of the file have been read so far.
 
     Raises:
-        Unreadable: it cannot be read, or is compressed in another way than by gzip.
+        Unreadable: it cannot be read, or is compressed and nothing here unpacks it.
     """
+    errors = (OSError, EOFError, zlib.error, *([_zstd.ZstdError] if _zstd is not None else ()))
     try:
         with archive.open_file(path) as file:
             stream = _opened(file, path)
             yield from searched(
                 stream, words, wants_all, lambda: passed(file.tell()), seconds=seconds
             )
-    except (OSError, EOFError, zlib.error) as error:
+    except errors as error:
         text = f"{path} cannot be read to its end: {getattr(error, 'strerror', None) or error}"
         raise Unreadable(text, "copy the file again, or name another one") from error
 
 
 def _opened(file: BinaryIO, path: Path) -> BinaryIO:
     head = file.peek(4)[:4]  # type: ignore[attr-defined]
-    if head.startswith(_ZSTD):
-        raise Unreadable(
-            f"{path} is compressed by zstd", f"zstd -dc {path.name} | frtop diagnose -"
-        )
-    return gzip.GzipFile(fileobj=file) if head.startswith(_GZIP) else file  # type: ignore[return-value]
+    if head.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    if not head.startswith(_ZSTD):
+        return file
+    if _zstd is None:
+        step = f"pip install backports.zstd, or: zstd -dc {path.name} | frtop diagnose -"
+        raise Unreadable(f"{path} is compressed by zstd, which this Python does not read", step)
+    unpacked: BinaryIO = _zstd.ZstdFile(file)
+    return unpacked
 
 
 def searched(
