@@ -36,6 +36,7 @@ MAX_FRAMES: Final = 64
 MAX_MORE: Final = 8
 """Further lines of an exception's text."""
 DEFAULT: Final = "default_pg"
+JOIN: Final = "init_process_group"
 UNSIGNED: Final = 2**63
 _SIGNALS: Final[dict[str | None, int]] = {
     **{signals.strsignal(one): -int(one) for one in signals.Signals},
@@ -133,12 +134,16 @@ class Disagreement(NamedTuple):
 
 
 class MissedBarrier(NamedTuple):
-    """Ranks that did not come to a monitored barrier; `every`: no others are missing."""
+    """Ranks that did not come to a monitored barrier; `every`: no others are missing.
+
+    Or to another `op` that has to be called by all.
+    """
 
     missing: tuple[int, ...]
     every: bool
     by: int | None
     line: LogLine
+    op: str = "monitored_barrier"
 
 
 @dataclass(slots=True)
@@ -171,6 +176,7 @@ class LogFacts:
     disagreements: list[Disagreement] = field(default_factory=list)
     barriers: list[MissedBarrier] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # descriptions of groups
+    by_torchrun: bool = False
     restarts: list[LogLine] = field(default_factory=list)
     repeats: bool = False  # Ray left out lines that others wrote, too
     spawned: LogLine | None = None  # a process of spawn ended, which is taken for a rank
@@ -360,6 +366,7 @@ class Reader:
                 _merge(facts.ranks.setdefault(rank, RankLines()), process.said)
             else:
                 facts.add_of_nobody(process.said)
+        facts.by_torchrun = bool(self._local or self._failed)
         self._add_ended()
         self._add_exceptions()
         self._add_stacks()
@@ -513,7 +520,7 @@ class Reader:
                 self._note_group(kind, one)
             case "failure time" | "failure host" | "failure rank" | "failure exit":
                 self._note_failure(kind, one)
-            case "mismatch" | "barrier" | "reached":
+            case "mismatch" | "barrier" | "reached" | "join":
                 self._note_check(kind, one)
             case "ended process" | "ended with" | "ended by" | "ended tasks" | "ended spawned":
                 self._note_ended(kind, one)
@@ -558,6 +565,9 @@ class Reader:
     def _note_check(self, kind: Kind, one: _Match) -> None:
         """A line of a `ProcessGroupWrapper` or a monitored barrier: their ranks are a group's."""
         found, facts, by = one.found, self._facts, one.process.rank
+        if kind == "join":
+            self._check(MissedBarrier((int(found["rank"]),), False, by, one.line, JOIN))
+            return
         if kind == "mismatch":
             calls = _wrapper_call(found, "one"), _wrapper_call(found, "other")
             said = calls[0].rank

@@ -25,6 +25,7 @@ from frtop_tui.files.bounded_read import Progress, quietly
 from frtop_tui.files.flightrecorder.file_names import RankPattern
 from frtop_tui.files.logs.facts import (
     DEFAULT,
+    JOIN,
     Counters,
     GivenUp,
     LogFacts,
@@ -305,10 +306,10 @@ class _Job:
             pending.append(op := _called(call))
             fronts[_WRAPPER] = wire.GroupProgress(_WRAPPER, call.number, 0, 0, op)
         barrier = self._barrier
-        if barrier is not None and (rank == barrier.by or rank in barrier.missing):
+        came = barrier is not None and _came(rank, said, barrier)
+        if barrier is not None and (came or rank in barrier.missing):
             groups[_BARRIER] = self._own[_BARRIER]
-            came = rank == barrier.by
-            last = _barrier_op() if came else None
+            last = _barrier_op(barrier.op) if came else None
             fronts[_BARRIER] = wire.GroupProgress(_BARRIER, 0 if came else -1, 0, 0, last)
         known = bool(groups)
         groups |= {one.id: one for name, one in self._others.items() if name in said.group_ranks}
@@ -433,10 +434,11 @@ class _Job:
 
     def _notes_on_groups(self) -> Iterator[str]:
         facts = self._facts
-        if facts.barriers and self._barrier is None:
-            yield f"ranks of a group that is not known missed its barrier: {facts.barriers[0].line}"
+        unknown = [one for one in facts.barriers if one.op != JOIN and self._barrier is None]
+        if unknown:
+            yield f"ranks of a group that is not known missed its barrier: {unknown[0].line}"
         if self._barrier is not None and not self._barrier.every:
-            yield "a monitored barrier names only the first missing rank: others may be, too"
+            yield f"{self._barrier.op} names only the first missing rank: others may be, too"
         if facts.disagreements and not self._calls:
             line = facts.disagreements[0].line
             yield f"ranks of a group that is not known called different ops: {line}"
@@ -517,12 +519,21 @@ def _is_before(one: LogLine, other: LogLine) -> bool:
 def _barrier_of(facts: LogFacts) -> MissedBarrier | None:
     """The barrier that ranks missed, if its ranks are certainly the job's."""
     for one in sorted(facts.barriers, key=lambda one: -len(one.missing)):
+        # Without torchrun's store, rank 0 waits for all others before it joins.
+        if one.op == JOIN and (one.missing != (0,) or facts.by_torchrun):
+            return one
         rest = {*range(facts.world)} - {one.by}
         alone = one.every and one.by is not None and {*one.missing} == rest
         known = facts.global_ranks or (alone and facts.global_ranks is None)
         if known and one.by == 0 and max(one.missing) < MAX_RANKS:
             return one
     return None
+
+
+def _came(rank: int, said: RankLines, barrier: MissedBarrier) -> bool:
+    """Whether the rank has waited at the barrier: it wrote the line, or another like it."""
+    text = said.thrown.text if said.thrown is not None else ""
+    return rank == barrier.by or bool(text and barrier.line.text.endswith(text))
 
 
 def _calls_of(facts: LogFacts) -> dict[int, WrapperCall]:
@@ -569,5 +580,5 @@ def _called(call: WrapperCall) -> wire.Op:
     return wire.Op(call.number + 1, _WRAPPER, call.number, signature, None, 0)
 
 
-def _barrier_op() -> wire.Op:
-    return wire.Op(1, _BARRIER, 0, wire.Signature("monitored_barrier"), None, 0)
+def _barrier_op(kind: str) -> wire.Op:
+    return wire.Op(1, _BARRIER, 0, wire.Signature(kind), None, 0)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Kind = Literal[
-    "timeout", "status", "fault", "mismatch", "barrier", "reached", "world", "restart", "failed",
-    "traceback", "stack", "fatal", "op stack", "remark", "repeats", "version",
+    "timeout", "status", "fault", "mismatch", "barrier", "reached", "join", "world",
+    "restart", "failed", "traceback", "stack", "fatal", "op stack", "remark", "repeats", "version",
     "failure time", "failure host", "failure rank", "failure exit",
     "ended process", "ended with", "ended by", "ended tasks", "ended spawned", "step ends",
     "chained",
@@ -83,6 +83,10 @@ PATTERNS: Final = (
          r" failed to pass monitoredBarrier in \d{1,12} ms", "torch 1.8"),
     _row("reached", "successfully reached monitoredBarrier",
          r"Rank (?P<rank>\d{1,7}) successfully reached monitoredBarrier", "torch 1.8"),
+    # gloo: a rank puts its address into the store before it waits for those of others.
+    _row("join", "wait timeout after ",
+         r"wait timeout after \d{1,12}ms, keys: /default_pg/\d+//cpu//\d+/(?P<rank>\d{1,7})\s*$",
+         "torch 2.12"),
     _row("world", "num_workers_joined=",
          r"world_size=(?P<size>\d{1,7}), num_workers_joined=\d{1,7}", "torch 2.0"),
     _row("restart", "will restart worker group",
