@@ -148,7 +148,7 @@ async def test_the_screen_shows_the_end_and_the_verdict_its_most_telling_line() 
         await app.sees("output of rank 37", "socketProgress: lost", "[bold]weight")
         assert "/srv/job-37.out" not in app.text()  # above: the end is shown
         await app.press("g")
-        await app.sees("/srv/job-37.out  stdout, stderr", "last written 12s ago")
+        await app.sees("stdout, stderr · 763 B", "last written 12s ago")
         await app.press("n")
         await app.sees("output of rank 38", "reading")
 
@@ -164,6 +164,6 @@ async def test_why_there_is_no_output_is_said() -> None:
     ranks = {n: replace(frame.ranks[n], output=one) for n, one in answers.items()}
     async with driven(replace(frame, ranks={**frame.ranks, **ranks}), size=(80, 24)) as app:
         await app.press(*":output", "enter")
-        await app.sees("pipe:[4711]  stdout, a pipe: no")
+        await app.sees("pipe:[4711]", "stdout, a pipe: no")
         await app.press("n")
         await app.sees("FRTOP_OUTPUT=0: not read")
