@@ -314,6 +314,9 @@ class _Job:
         known = bool(groups)
         groups |= {one.id: one for name, one in self._others.items() if name in said.group_ranks}
         thrown, ended = self._exception(said), self._exit(said)
+        if thrown is None and barrier is not None and rank == barrier.by and barrier.op != JOIN:
+            text = f"{barrier.op} timed out: {fold(barrier.missing)} did not come"
+            thrown = self._uncaught("RuntimeError", text, 0, barrier.line)
         state: RankState = "moving" if known else "unreachable"
         newest = self._facts.newest_ns
         return ObservedRank(
@@ -537,15 +540,28 @@ def _came(rank: int, said: RankLines, barrier: MissedBarrier) -> bool:
 
 
 def _calls_of(facts: LogFacts) -> dict[int, WrapperCall]:
-    """What ranks called, by `ProcessGroupWrapper`, if its ranks are certainly the job's."""
+    """What ranks called, by `ProcessGroupWrapper`, if its ranks are certainly the job's.
+
+    Where shapes differ in length, torch misreads the call of the other rank: number and op are
+    made up. The rank's own call is right.
+    """
     found = dict[int, WrapperCall]()
     if facts.global_ranks:
-        for one in facts.disagreements:
-            if one.one.number == one.other.number and max(one.one.rank, one.other.rank) < MAX_RANKS:
-                found.setdefault(one.one.rank, one.one)
-                found.setdefault(one.other.rank, one.other)
-    same = {call.number for call in found.values()}
-    return found if len(same) == 1 else {}
+        mine = [one.one for one in facts.disagreements if one.by == one.one.rank]
+        numbers = {call.number for call in mine}
+        others = [
+            call
+            for one in facts.disagreements
+            for call in (one.one, one.other)
+            if one.one.number == one.other.number
+        ]
+        for call in (*mine, *others):
+            if call.rank < MAX_RANKS:
+                found.setdefault(call.rank, call)
+                numbers.add(call.number)
+        if len(numbers) > 1 or len({call[1:] for call in found.values()}) == 1:
+            found = {}
+    return found
 
 
 def _kind(op: str) -> str:
