@@ -172,6 +172,17 @@ def test_a_pending_op_that_is_far_back_ends_when_it_is_no_longer_pending(
     assert told[0].ended[0].pending, "nobody knows when it ended"
 
 
+def test_another_agent_of_the_host_goes_on_where_the_one_before_ended() -> None:
+    ring = Ring(10)
+    following = Following(r0=ring)
+    following.look()
+    following.tracker.identified("node0", same=False)
+    ring.issue(5)
+    told = following.look(2)
+    assert numbers(told) == list(range(11, 16))
+    assert [one.lost for one in told] == [0]
+
+
 def test_a_host_has_one_request_at_a_time_and_its_ranks_take_turns() -> None:
     following = Following(r0=Ring(2), r1=Ring(2), r2=Ring(2))
     asked = []

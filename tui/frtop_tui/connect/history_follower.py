@@ -34,6 +34,8 @@ class FollowedRank:
     again: bool = True  # ask even if nothing was issued
 
 
+Process = tuple[str, bool, int, int]
+"""Host; if the rank has a recorder, its pid and start, else its key and its agent's generation."""
 Known = TypeVar("Known", bound=FollowedRank)
 
 
@@ -42,12 +44,14 @@ class HistoryFollower(Generic[Known]):
 
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
-        self._ranks: dict[tuple[str, int, int], Known] = {}
-        """By host, key, and generation of the agent that gave the key."""
+        self._ranks: dict[Process, Known] = {}
         self._under_way: dict[str, int] = {}
 
-    def key(self, view: JudgedRank) -> tuple[str, int, int]:
-        return view.host, view.key, self._tracker.agent(view.host)
+    def key(self, view: JudgedRank) -> Process:
+        """Ops in a ring have the same numbers for each agent, others those of their agent."""
+        if view.identity.prepared:
+            return view.host, True, view.identity.pid, view.identity.start_ticks
+        return view.host, False, view.key, self._tracker.agent(view.host)
 
     def begin(self, view: JudgedRank) -> Known:
         """The initial knowledge about a rank."""

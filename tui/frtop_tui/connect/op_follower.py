@@ -88,9 +88,7 @@ class OpFollower(HistoryFollower[_RankOps]):
             return
         self.take_turns(self._views(frame), now)
         for view in self._views(frame):
-            self._end_absent(
-                view, self._ranks[view.host, view.key, self._tracker.agent(view.host)], now
-            )
+            self._end_absent(view, self._ranks[self.key(view)], now)
 
     def _views(self, frame: Frame) -> list[JudgedRank]:
         if self._wanted is None:
