@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import MAX_RANKS, unfold
-from frtop_tui.files.logs.patterns import GROUP, PATTERNS, WORK_RANK, Kind
+from frtop_tui.files.logs.nccl import NcclLines, NcclProcess
+from frtop_tui.files.logs.patterns import GROUP, PATTERNS, WORK_RANK, XIDS, Kind
 from frtop_tui.files.logs.prefixes import Head, head_of, tagged_once, wall_ns_of
 from frtop_tui.files.logs.scan import MAX_QUOTE, LogLine, RawLine
 from frtop_tui.files.logs.stack_text import OpText, begun
@@ -172,6 +173,8 @@ class LogFacts:
     stacks: list[LoggedStack] = field(default_factory=list)  # of unknown ranks
     stacks_left_out: int = 0
     remarks: list[LogLine] = field(default_factory=list)  # of hosts, libraries and launchers
+    nccl: NcclLines = field(default_factory=NcclLines)
+    meanings: dict[LogLine, str] = field(default_factory=dict)  # of remarks
     versions: dict[str, LogLine] = field(default_factory=dict)  # of NCCL: the first line of each
     disagreements: list[Disagreement] = field(default_factory=list)
     barriers: list[MissedBarrier] = field(default_factory=list)
@@ -243,6 +246,7 @@ class _Match(NamedTuple):
     head: Head
     process: _Process
     wall_ns: int
+    means: str
 
 
 @dataclass(slots=True)
@@ -343,7 +347,8 @@ class Reader:
             if (found := pattern.match(head.text)) is not None:
                 wall = head.wall_ns or self._clock
                 self.matched += 1
-                self._note(pattern.kind, _Match(found, line, head, process, wall))
+                match = _Match(found, line, head, process, wall, pattern.means)
+                self._note(pattern.kind, match)
                 break
 
     def finish(self) -> LogFacts:
@@ -370,6 +375,10 @@ class Reader:
         self._add_ended()
         self._add_exceptions()
         self._add_stacks()
+        tabled = {file for file, _ in self._local}
+        for one in self._failed:
+            if one.file not in tabled and self._is_judged(one.part):
+                self._remark(one.line)
         for said in facts.ranks.values():
             _join(said)
         return facts
@@ -455,6 +464,8 @@ class Reader:
 
     def _add_stacks(self) -> None:
         facts = self._facts
+        for process, number in facts.nccl.ranks(facts.world).items():
+            self._stacks.note_pid(process.file, process.prefix, process.pid, number)
         facts.stacks_left_out = self._stacks.left_out
         for rank, one in self._stacks.with_ranks(self._rank_of, self._local):
             if not self._is_judged(one.part):
@@ -544,10 +555,33 @@ class Reader:
             self._step_ends = True
         elif kind == "chained":  # what follows was raised while that before was handled
             self._of_nobody -= one.process.rank is None and one.process.local_rank < 0
+        elif kind in ("peer", "communicator", "address"):
+            self._note_nccl(kind, one)
         elif kind == "remark":
-            facts.remarks += [one.line][: MAX_REMARKS - len(facts.remarks)]
+            xid = one.found.groupdict().get("xid")
+            self._remark(one.line, one.means or XIDS.get(xid or "", ""))
         elif len(facts.versions) < MAX_VERSIONS:
             facts.versions.setdefault(one.found["version"], one.line)
+
+    def _note_nccl(self, kind: Kind, one: _Match) -> None:
+        """A line of NCCL itself: they begin with host and pid, and say a rank only once."""
+        found, nccl = one.found, self._facts.nccl
+        if kind == "communicator":
+            process = NcclProcess(self._number, one.head.process, found["host"], int(found["pid"]))
+            nccl.note_rank(process, int(found["rank"]), int(found["size"]))
+        elif kind == "address":
+            nccl.note_address(found["host"], found["address"])
+        else:
+            self._remark(one.line)
+            place = f"{found['host']}:{found['pid']}" if found["host"] else ""
+            known = one.process.rank is not None
+            by = f"rank {one.process.rank}" if known else place or one.head.process
+            nccl.note_lost(found["peer"], by)
+
+    def _remark(self, line: LogLine, means: str = "") -> None:
+        if len(self._facts.remarks) < MAX_REMARKS:
+            self._facts.remarks.append(line)
+            self._facts.meanings |= {line: means} if means else {}
 
     def _note_group(self, kind: Kind, one: _Match) -> None:
         """A line of ProcessGroupNCCL."""
@@ -613,7 +647,7 @@ class Reader:
         code = -int(signal) if signal.isdecimal() else _SIGNALS.get(signal.strip(), 0)
         code = int(found.get("code") or code or kind == "ended spawned")
         if code not in (0, -signals.SIGTERM, -signals.SIGABRT):
-            self._facts.remarks += [one.line][: MAX_REMARKS - len(self._facts.remarks)]
+            self._remark(one.line)
         by_srun = self._step_ends and code in (-signals.SIGTERM, -signals.SIGKILL)
         if tasks is not None and code and not by_srun and len(self._ended) < MAX_PARTS:
             ended = LoggedExit(code, found.get("host") or "", one.line, one.wall_ns)

@@ -178,7 +178,16 @@ def remarks_of(facts: LogFacts) -> list[str]:
         and _TELLING.search(f"{one.kind}: {one.text}")
     ]
     stacks = [f"stack of an unknown rank: {one}" for one in facts.stacks]
-    lines = [*map(str, (*facts.versions.values(), *facts.remarks)), *map(printable, unknown)]
+    remarks = [
+        f"{line} ({facts.meanings[line]})" if line in facts.meanings else str(line)
+        for line in facts.remarks
+    ]
+    lines = [
+        *facts.nccl.notes(),
+        *map(str, facts.versions.values()),
+        *remarks,
+        *map(printable, unknown),
+    ]
     lines += stacks
     more = len(lines) - MOST_REMARKS
     return [*lines[:MOST_REMARKS], *([f"and {more} more lines like these"] if more > 0 else [])]

@@ -15,25 +15,29 @@ Kind = Literal[
     "restart", "failed", "traceback", "stack", "fatal", "op stack", "remark", "repeats", "version",
     "failure time", "failure host", "failure rank", "failure exit",
     "ended process", "ended with", "ended by", "ended tasks", "ended spawned", "step ends",
-    "chained",
+    "chained", "peer", "communicator", "address",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`word` is a part of the line that is searched first; the named groups of `form` are facts."""
+    """`word` is a part of the line that is searched first; the named groups of `form` are facts.
+
+    `means` says what a quoted line does not show by itself.
+    """
 
     kind: Kind
     word: str
     form: re.Pattern[str]
     since: str
+    means: str = ""
 
     def match(self, text: str) -> re.Match[str] | None:
         return self.form.search(text) if self.word in text else None
 
 
-def _row(kind: Kind, word: str, form: str, since: str) -> Pattern:
-    return Pattern(kind, word, re.compile(form), since)
+def _row(kind: Kind, word: str, form: str, since: str, means: str = "") -> Pattern:
+    return Pattern(kind, word, re.compile(form), since, means)
 
 
 GROUP: Final = re.compile(
@@ -126,7 +130,7 @@ PATTERNS: Final = (
          r"(?:Exited with exit code (?P<code>\d{1,3})|(?P<signal>[A-Z][\w /]{1,40}))", "Slurm"),
     _row("traceback", "ost recent call ",
          r"^(?P<row> +traceback : )?(?P<ends>Scheduler hit an exception: )?"
-         r"Traceback \(most recent call last\):", "Python; SGLang 0.3"),
+         r"Traceback \(most recent call last\):", "Python; SGLang"),
     _row("chained", "above exception", r"^(?:The|During handling of the) above exception"
          r"(?: was the direct cause|, another exception occurred)", "Python 3"),
     _row("stack", "ost recent call ",
@@ -135,18 +139,40 @@ PATTERNS: Final = (
     _row("fatal", "Fatal Python error: ", r"^Fatal Python error: (?P<what>.{1,200})", "Python 3.3"),
     _row("fatal", "Timeout (", r"^(?P<what>Timeout) \(\d+:\d\d:\d\d(?:\.\d{1,6})?\)!$",
          "Python 3.3"),
-    _row("stack", "Process ", r"^Process \d{1,10}: ", "py-spy 0.2"),
-    _row("stack", "Python v3.", r"^Python v3\.\d", "py-spy 0.2"),
+    _row("stack", "Process ", r"^Process \d{1,10}: ", "py-spy"),
+    _row("stack", "Python v3.", r"^Python v3\.\d", "py-spy"),
     _row("op stack", "Stack trace of the failed collective: ",
          r"Stack trace of the failed collective: \s*$", "torch 2.6"),
-    _row("remark", "NVRM: Xid (", r"NVRM: Xid \([^)]*\): \d+", "NVIDIA's driver"),
+    _row("remark", "NVRM: Xid (", r"NVRM: Xid \([^)]*\): (?P<xid>\d{1,4})\b", "NVIDIA's driver"),
+    # Of vLLM and SGLang. That shared memory has no free block is no sign: readers may be at work.
+    _row("remark", "Worker proc ", r"Worker proc \S{1,64} died unexpectedly", "vLLM V1"),
+    _row("remark", "EngineCore encountered a fatal error",
+         r"EngineCore encountered a fatal error", "vLLM V1"),
+    _row("remark", "RPC call to ", r"RPC call to \w{1,64} timed out", "vLLM V1",
+         "some worker did not answer; which one, this does not say"),
+    _row("remark", "atchdog timeout (self.", r"[Ww]atchdog timeout \(self\.", "SGLang",
+         "this scheduler hangs or waits for another one; its stack shows which"),
+    _row("remark", "Received sigquit from a child process",
+         r"Received sigquit from a child process", "SGLang",
+         "a child failed; which one, this does not say"),
     _row("remark", "oom", r"oom[-_]kill|oom_reaper: reaped", "Linux, Slurm"),
     _row("remark", "ut of memory: Killed process",
          r"[Oo]ut of memory: Killed process \d+", "Linux"),
     _row("remark", "error: *** ",
          r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)", "Slurm"),
     _row("remark", "srun: error: ", r"srun: error: Node failure", "Slurm"),
+    _row("peer", "NCCL WARN",
+         r"(?:(?P<host>[^\s:\[\]]{1,255}):(?P<pid>\d{1,10}):\d+ \[-?\d+\] .{0,200})?"
+         r"NCCL WARN .{0,200}?(?:remote peer|completion from peer|recv from|send to)"
+         r" (?P<peer>[^\s<]{1,64})<\d+>",
+         "NCCL 2.18"),
     _row("remark", "NCCL WARN", r"NCCL WARN .+", "NCCL 2"),
+    _row("communicator", "Init COMPLETE",
+         r"(?P<host>[^\s:\[\]]{1,255}):(?P<pid>\d{1,10}):\d+ \[-?\d+\] NCCL INFO .{0,200}"
+         r"\brank (?P<rank>\d{1,7}) nranks (?P<size>\d{1,7}) .{0,300}Init COMPLETE", "NCCL 2.18"),
+    _row("address", ": Using ",
+         r"(?P<host>[^\s:\[\]]{1,255}):\d+:\d+ \[-?\d+\] NCCL INFO Bootstrap ?: Using"
+         r" [\w.\[\]-]{1,32}:(?P<address>[^\s<]{1,64})<\d+>", "NCCL 2.18"),
     _row("remark", "watchdog got stuck for", r"watchdog got stuck for \d+ seconds", "torch 2.3"),
     _row("remark", "Could not acquire GIL",
          r"Could not acquire GIL within \d+ ms", "torch 2.3"),
@@ -177,6 +203,17 @@ WORDS: Final = tuple(
     if word not in (b"Process ", *SECONDS)
 )
 """What `scan` searches for."""
+_XIDS: Final = {
+    "usually the program's own: an illegal access of a kernel": (13, 31, 43),
+    "usually follows from another error, or from the end of the process": (45,),
+    "usually hardware: memory of the GPU": (48, 63, 64, 92, 94, 95, 140, 171, 172),
+    "usually hardware: NVLink": (74, 136, 137, 144, 145, 146, 147, 148, 149, 150, 155),
+    "usually hardware: the GPU, or its PCIe link": (79, 167),
+    "usually the driver or the GPU's firmware": (61, 62, 109, 119, 120, 143, 158),
+    "says which reset the GPU needs": (154,),
+}
+XIDS: Final = {str(xid): means for means, xids in _XIDS.items() for xid in xids}
+"""What class of error an Xid mostly is. NVIDIA's list has them all."""
 OPS: Final = {
     "ALLREDUCE": "all_reduce",
     "ALLREDUCE_COALESCED": "all_reduce_coalesced",
