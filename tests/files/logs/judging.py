@@ -47,12 +47,14 @@ def named(frame: Frame | None) -> set[int]:
     return {rank for one in frame.verdicts for rank in one.culprits} if frame is not None else set()
 
 
-def judged(made: Made, ranks: set[int]) -> Judged:
-    if ranks - {*made.guilty, *made.also}:
+def judged(made: Made, frame: Frame | None) -> Judged:
+    """Right is a verdict that names the rank, or that sets it apart from the others."""
+    ranks, guilty = named(frame), {*made.guilty}
+    if ranks - guilty - {*made.also}:
         return "wrong"
-    if not made.guilty:
-        return "right"
-    return "right" if ranks & {*made.guilty} else "undecided"
+    parties = [{*party} for one in frame.verdicts for party in one.parties] if frame else []
+    apart = bool(made.also) and guilty in parties
+    return "right" if not guilty or ranks & guilty or apart else "undecided"
 
 
 def pack(folder: Path, all_made: Sequence[Made], into: Path) -> None:

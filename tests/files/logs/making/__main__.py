@@ -62,8 +62,8 @@ def main() -> int:
             verdict = "not made"
             if made is not None:
                 all_made.append(made)
-                blamed = named(frame_of(out / made.name))
-                verdict = f"{judged(made, blamed)}: {sorted(blamed) or 'nobody'}"
+                frame = frame_of(out / made.name)
+                verdict = f"{judged(made, frame)}: {sorted(named(frame)) or 'nobody'}"
             counts[verdict.split(":")[0]] += 1
             print(f"{number}/{len(wanted)} {run.made.name}: {verdict}", flush=True)
     pack(out, all_made, out / ARCHIVE)
