@@ -179,3 +179,18 @@ def test_an_exception_that_no_line_gives_to_a_rank(
     log.write_text("\n".join([*before, ENDED, *rows]) + "\n")
     frame = open_paths([log])
     assert {rank for one in frame.verdicts for rank in one.culprits} == blamed
+
+
+def test_of_torchruns_folders_the_last_attempt_is_judged(tmp_path: Path) -> None:
+    for attempt, rank in ((0, 3), (1, 1)):
+        folder = tmp_path / "log" / "17_x" / f"attempt_{attempt}" / str(rank)
+        folder.mkdir(parents=True)
+        lines = "".join(f"[rank{rank}]: {line}\n" for line in RAISED.splitlines())
+        (folder / "stderr.log").write_text(lines)
+        (folder / "error.json").write_text("{}")
+    for given in (tmp_path / "log", tmp_path / "log" / "17_x"):
+        frame = open_paths([given])
+        (verdict,) = frame.verdicts
+        assert verdict.culprits == (1,)
+        assert "attempt_1/1/stderr.log:4: " in verdict.evidence[0]
+        assert "1 file of attempts before attempt_1 left out" in notes(frame)

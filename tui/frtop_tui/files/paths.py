@@ -17,6 +17,8 @@ from frtop_tui.files.logs.job import LOG_SUFFIXES, PIPE
 from frtop_tui.files.logs.scan import is_text
 from frtop_tui.job.units import counted
 
+_INSIDE: Final = ("*", "*/*", "attempt_*/*/*", "*/attempt_*/*/*")
+"""Where files in a folder are looked for; the last two: under torchrun's --log-dir."""
 SUFFIXES: Final = (".cap", blackbox.SUFFIX)
 MAX_FILES: Final = 16_384
 
@@ -43,6 +45,8 @@ class Files:
 def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files:
     """Sorts files by kind; in folders, those with a usual name, one subfolder deep.
 
+    Those of torchrun's --log-dir lie deeper, and are found as well.
+
     With a `pattern`, only matching names in folders are dumps.
     """
     files = Files()
@@ -68,7 +72,7 @@ def _find(paths: Iterable[Path], pattern: RankPattern | None) -> list[Path]:
     for path in paths:
         candidates = [path]
         if is_folder(path):
-            inside = (p for wild in ("*", "*/*") for p in path.glob(wild))
+            inside = (p for wild in _INSIDE for p in path.glob(wild))
             files = [p for p in inside if _has_usual_name(p, pattern) and not is_folder(p)]
             candidates = sorted(files, key=lambda p: (len(p.parts), p))
         for one in candidates:

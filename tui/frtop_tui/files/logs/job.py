@@ -68,6 +68,7 @@ _OF_RANK: Final = re.compile(
 ABORTED: Final = "Aborted"
 TIMED_OUT: Final = "Timeout"
 """Why faulthandler printed a stack."""
+_ATTEMPT: Final = re.compile(r"attempt_(\d{1,6})")
 _ABORT: Final = -6
 _TERMINATED: Final = -15
 _GROUP: Final = 1
@@ -86,8 +87,9 @@ def read(
 ) -> LogFacts:
     """What these files say; `problems` gets a sentence for each that is of no use."""
     reader = Reader(_year(paths))
+    paths = _of_last_attempt(paths, problems)
     for number, path in enumerate(paths, 1):
-        reader.begin("stdin" if path == PIPE else path.name, _rank_of(path, pattern))
+        reader.begin(_name_of(path), _rank_of(path, pattern))
         said, matched = f"reading logs: {number:,} of {len(paths):,}", reader.matched
         try:
             for line in _lines(path, reader, progress, said):
@@ -98,6 +100,30 @@ def read(
         if reader.matched == matched and not path.name.endswith(LOG_SUFFIXES):
             problems.append(_SILENT.format(path))
     return reader.finish()
+
+
+def _attempt_of(path: Path) -> int | None:
+    """Of the folders that torchrun's --log-dir has: RUN/attempt_0/3/stderr.log."""
+    parts = path.absolute().parts
+    found = _ATTEMPT.fullmatch(parts[-3]) if len(parts) > 3 else None
+    return int(found[1]) if found is not None else None
+
+
+def _of_last_attempt(paths: Sequence[Path], problems: list[str]) -> Sequence[Path]:
+    attempts = [_attempt_of(path) for path in paths]
+    last = max((one for one in attempts if one is not None), default=0)
+    chosen = [path for path, one in zip(paths, attempts, strict=True) if one in (None, last)]
+    if len(chosen) < len(paths):
+        left = counted(len(paths) - len(chosen), "file")
+        problems.append(f"{left} of attempts before attempt_{last} left out")
+    return chosen
+
+
+def _name_of(path: Path) -> str:
+    """The file's name; torchrun gives all of them the same one."""
+    if path == PIPE:
+        return "stdin"
+    return path.name if _attempt_of(path) is None else "/".join(path.absolute().parts[-3:])
 
 
 def _rank_of(path: Path, pattern: RankPattern | None) -> int | None:
