@@ -171,6 +171,8 @@ def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Ab
         if not view.group_progress:
             ops = "its dump has no op"
         text, step = f"{ops}; a dump does not show what it does instead", stacks_step(view)
+        if not view.evidence.has_completion:
+            text = "the lines do not show what it does instead"
         missing = ("its stack and its process",)
     elif cause.cause == "stopped":
         text, step = _stopped(view, now_ns)

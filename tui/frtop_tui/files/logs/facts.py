@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import MAX_RANKS, unfold
+from frtop_tui.files.logs.analyses import Analyses
 from frtop_tui.files.logs.nccl import NcclLines, NcclProcess
 from frtop_tui.files.logs.patterns import GROUP, PATTERNS, WORK_RANK, XIDS, Kind
 from frtop_tui.files.logs.prefixes import Head, head_of, tagged_once, wall_ns_of
@@ -72,6 +73,7 @@ class GivenUp(NamedTuple):
     line: LogLine
     wall_ns: int
     frames: tuple[wire.TraceFrame, ...] = ()  # where it was issued, the innermost first
+    ended: bool = True  # its process; else it was seen waiting there
 
 
 class Counters(NamedTuple):
@@ -296,6 +298,7 @@ class Reader:
         self._bare: _Process | None = None  # of lines without anything before them, if known
         self._read = 0  # lines since a traceback began
         self._row = _Row()
+        self._analyses = Analyses()
         self._failed_rank: int | None = None  # of the last row of torchrun's table
         self._in_table: dict[tuple[int, int], RankLines] = {}  # exceptions there: by part, rank
         self._of_nobody = 0  # tracebacks
@@ -535,6 +538,8 @@ class Reader:
                 self._note_check(kind, one)
             case "ended process" | "ended with" | "ended by" | "ended tasks" | "ended spawned":
                 self._note_ended(kind, one)
+            case "analysis":
+                self._note_analysis(one)
             case "traceback":
                 self._begin_trace(one)
             case "stack" | "fatal" | "op stack":
@@ -582,6 +587,23 @@ class Reader:
         if len(self._facts.remarks) < MAX_REMARKS:
             self._facts.remarks.append(line)
             self._facts.meanings |= {line: means} if means else {}
+
+    def _note_analysis(self, one: _Match) -> None:
+        """A line of torch's analyzer: members of a group are in an op that others lack."""
+        found = self._analyses.take(one.found.groupdict(), one.line)
+        if found is None:
+            return
+        group = "0" if found.description == DEFAULT else found.group
+        self._facts.names.setdefault(group, found.description)
+        for place, rank in enumerate(found.members):
+            said = self._process(Head("", rank, 0, "")).said
+            said.group_ranks.setdefault(group, place)
+            if rank in found.missing:
+                lacks = found.number - 1
+                _add_counters(said, Counters(group, None, lacks, lacks, found.line, one.wall_ns))
+            else:
+                waits = GivenUp(found.number, found.op, None, 0, group, found.line, 0, ended=False)
+                _add_given_up(said, waits)
 
     def _note_group(self, kind: Kind, one: _Match) -> None:
         """A line of ProcessGroupNCCL."""

@@ -367,9 +367,14 @@ class _Job:
             groups=groups,
             group_progress=fronts,
             pending=tuple(pending),
+            blocked_on=pending[0] if self._waits(rank) else None,
             exception=thrown,
             exit_info=ended,
         )
+
+    def _waits(self, rank: int) -> bool:
+        """Whether it was seen waiting in its op, which did not end it."""
+        return any(not one.ended for one in self._stuck.get(rank, {}).values())
 
     # -- ends
 
@@ -379,7 +384,8 @@ class _Job:
         failed = said.exit is not None and said.exit.code > 0
         if thrown is not None and not (thrown.uncaught or failed):
             thrown = None
-        given_up = min(said.given_up.values(), key=lambda one: one.line.number, default=None)
+        gave_up = (one for one in said.given_up.values() if one.ended)
+        given_up = min(gave_up, key=lambda one: one.line.number, default=None)
         if given_up is not None and (thrown is None or not _is_before(thrown.line, given_up.line)):
             group = self._label(given_up.group)
             number = f" #{given_up.number}" if given_up.number is not None else ""

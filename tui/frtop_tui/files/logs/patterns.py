@@ -15,7 +15,7 @@ Kind = Literal[
     "restart", "failed", "traceback", "stack", "fatal", "op stack", "remark", "repeats", "version",
     "failure time", "failure host", "failure rank", "failure exit",
     "ended process", "ended with", "ended by", "ended tasks", "ended spawned", "step ends",
-    "chained", "peer", "communicator", "address",
+    "chained", "peer", "communicator", "address", "analysis",
 ]  # fmt: skip
 
 
@@ -128,6 +128,17 @@ PATTERNS: Final = (
     _row("ended tasks", "srun: error: ",
          r"srun: error: (?P<host>\S{1,255}): tasks? (?P<tasks>[\d,-]{1,1000}): "
          r"(?:Exited with exit code (?P<code>\d{1,3})|(?P<signal>[A-Z][\w /]{1,40}))", "Slurm"),
+    # torch's analyzer of Flight Recorder dumps: a line for each fact.
+    _row("analysis", "Not all ranks joining", r"Not all ranks joining collective, sequence number: "
+         r"(?P<number>\d{1,15})$", "torch 2.7"),
+    _row("analysis", "group info: ",
+         r"group info: (?P<group>[^:]{1,200}):(?P<description>.{0,200})$", "torch 2.5"),
+    _row("analysis", "collective: ",
+         r"(?:^|[ :])collective: \w{1,20}:(?P<op>\w{1,64})$", "torch 2.5"),
+    _row("analysis", "missing ranks: {", r"missing ranks: \{(?P<missing>\d{1,7}(?:, \d{1,7})*)\}",
+         "torch 2.5"),
+    _row("analysis", "expected ranks: {", r"expected ranks: \{(?P<members>\d{1,7}(?:, \d{1,7})*)\}",
+         "torch 2.7"),
     _row("traceback", "ost recent call ",
          r"^(?P<row> +traceback : )?(?P<ends>Scheduler hit an exception: )?"
          r"Traceback \(most recent call last\):", "Python; SGLang"),
