@@ -94,6 +94,7 @@ class RingView:
             recorder_tid=tid,
             record=_take(who, "record", str, ""),
             settings=_take(who, "settings", tuple[tuple[str, str], ...], ()),
+            nccl=_take(who, "nccl", str, ""),
         )
 
     def status(self) -> wire.RankStatus:

@@ -125,7 +125,7 @@ class Recorder:
         if parents is not None and parents.hook is not None:
             parents.hook.remove()
             parents.hook = None
-        self.write_identity(replace(self.rank_identity, torch=str(torch.__version__)))
+        self.write_identity(identity.with_versions(self.rank_identity, torch))
         self.groups = GroupTable(self.ring, c10d)
         words, rows = self.ring.words, self.ring.shape.groups
         self.devices = DeviceWatch(words, rows, self.pending, self.groups.note_device, torch)
@@ -282,7 +282,13 @@ class Recorder:
         rank_identity = identity.with_arguments(identity.from_environment(), arguments)
         known = self.rank_identity
         self.write_identity(
-            replace(rank_identity, nonce=known.nonce, torch=known.torch, kernels=known.kernels)
+            replace(
+                rank_identity,
+                nonce=known.nonce,
+                torch=known.torch,
+                nccl=known.nccl,
+                kernels=known.kernels,
+            )
         )
 
     def release_handles(self, process_group: Any | None) -> None:

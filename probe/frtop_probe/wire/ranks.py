@@ -36,6 +36,7 @@ class Identity(Value, frozen=True):
     settings: tuple[tuple[str, str], ...] = ()  # of torch and transports, from the environment
     prepared: bool = True  # False: no recorder; it is seen only from outside
     c10d_readable: bool = True  # False: nor is c10d's state readable: no op numbers
+    nccl: str = ""  # its version; "" if torch is built without it, or does not say
 
 
 class DataLoaderFetch(Value, frozen=True):

@@ -109,6 +109,37 @@ def test_native_stacks_of_a_live_job_have_the_sign() -> None:
     assert known_faults(hung_in("ncclLaunchKernel")) == []
 
 
+def with_nccl(frame: Frame, *versions: str) -> Frame:
+    """The frame with ranks that recorded these versions, in turn."""
+    ranks = {
+        n: replace(view, identity=replace(view.identity, nccl=versions[n % len(versions)]))
+        for n, view in frame.ranks.items()
+    }
+    return replace(frame, ranks=ranks)
+
+
+def test_the_version_that_ranks_recorded_is_certain() -> None:
+    deadlock = hung_in("ncclCommAbort", torch="2.6.0+cu126")
+    (line,) = known_faults(deadlock)
+    assert line.startswith("may be NCCL 2.26.2, abort: ")
+    assert known_faults(with_nccl(deadlock, "2.27.5")) == []
+    (line,) = known_faults(with_nccl(deadlock, "2.21.5", "2.27.5"))
+    assert line.startswith("matches NCCL 2.26.2, abort: ")
+    assert "NCCL 2.21.5 has it, 2.26.2 does not" in line
+
+
+def test_the_output_of_a_live_job_has_signs_like_a_log() -> None:
+    found = scenes.hung()
+    (rank,) = found.verdicts[0].culprits
+    view = found.ranks[rank]
+    file = wire.OutputFile("/srv/job.out", ("stdout",), 100, f"step 3\n{SEGMENT}\nstep 4\n")
+    answer = wire.OutputResponse(1, view.host, view.key, 1, (file,))
+    (line,) = known_faults(
+        replace(found, ranks={**found.ranks, rank: replace(view, output=answer)})
+    )
+    assert line.startswith("matches small /dev/shm: ")
+
+
 def test_a_slow_or_healthy_job_has_none() -> None:
     found = hung_in(*PROXY)
     slow = tuple(replace(one, kind="slow") for one in found.verdicts)

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from features.known_faults.page import PAGE, rewritten
 from frtop_tui.features.known_faults.matching import MOST, lines_of, matches
-from frtop_tui.features.known_faults.model import BUNDLED, Facts, KnownFault, Version, parsed
+from frtop_tui.features.known_faults.model import (
+    BUNDLED,
+    Facts,
+    KnownFault,
+    Signs,
+    Version,
+    parsed,
+)
 from frtop_tui.features.known_faults.table import FAULTS
 
 Stacks = tuple[tuple[str, ...], ...]
@@ -154,10 +161,6 @@ EXAMPLES: Final[dict[str, tuple[Facts, Facts]]] = {
         Facts(threads=stack("cudaGraphLaunch (libcudart.so.12)")),
         Facts(threads=stack("cudaLaunchKernel (libcudart.so.12)")),
     ),
-    "overlap of tensor parallelism": (
-        Facts(threads=stack("initialize_ub (/opt/transformer_engine/pytorch/module/base.py)")),
-        Facts(threads=stack("forward (/opt/transformer_engine/pytorch/module/base.py)")),
-    ),
 }  # fmt: skip
 VERSIONS: Final = st.tuples(
     st.integers(1, 3), st.integers(0, 40), st.integers(0, 12)
@@ -188,7 +191,6 @@ def found(fault: KnownFault, facts: Facts) -> list[str]:
 
 def test_every_fault_has_examples_and_a_name_of_its_own() -> None:
     assert [one.name for one in FAULTS] == [*EXAMPLES]
-    assert len(FAULTS) >= 30
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -274,7 +276,7 @@ def test_nothing_is_found_where_nothing_is_known() -> None:
 def test_rows_are_whole() -> None:
     for one in FAULTS:
         assert re.fullmatch(r"https://[\w.-]+/\S+", one.source), one.name
-        assert one.signs, one.name
+        assert one.signs != Signs(), one.name
         assert bool(one.library) == (one.versions is not None), one.name
         assert one.versions is not None or one.cure or one.provided, one.name
         assert not one.needs_version or one.versions, one.name

@@ -37,7 +37,7 @@ NOBODY_S: Final = 0.5
 """A problem that lasts this long while no host reports is final."""
 FIRST_ANSWER_S: Final = 3.0
 """How long to wait for the first answer of any host."""
-BESIDE_S: Final = 2.0
+BESIDE_S: Final = 1.0
 """How long a settled verdict waits for what belongs beside it, such as the output of a rank."""
 
 

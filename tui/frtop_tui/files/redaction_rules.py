@@ -23,7 +23,7 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
                "progress": "text"},
     Problem: {"text": "text", "next": "text"},
     wire.Identity: {"argv": "argv", "cwd": "folder", "torch": "keep", "python": "keep",
-                    "record": "folder", "settings": "settings"},
+                    "nccl": "keep", "record": "folder", "settings": "settings"},
     wire.Group: {"name": "keep", "description": "keep", "backend": "keep", "ranks": "keep",
                  "blind": "text", "error": "message"},
     wire.Signature: {"kind": "keep", "reduce": "keep", "members": "keep"},

@@ -14,7 +14,7 @@ OWN: Final = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VIS
 """Settings for which the launcher gives each rank its own value."""
 OWN_PREFIX: Final = "SLURM_"
 UNSET: Final = "not set"
-VERSIONS: Final = frozenset({"torch", "python"})
+VERSIONS: Final = frozenset({"torch", "python", "NCCL"})
 """Every rank has these: a missing value is not reported yet, so it is no difference."""
 _LONGEST: Final = 60
 _CONTEXT: Final = 20
@@ -34,7 +34,7 @@ class Environment:
 
 
 def environment(views: Iterable[Rank]) -> Environment:
-    """Compares the settings of all ranks with a recorder, including `torch` and `python`.
+    """Compares the settings of all ranks with a recorder, including `torch`, `python` and `NCCL`.
 
     Settings of other ranks are not read.
     """
@@ -43,7 +43,7 @@ def environment(views: Iterable[Rank]) -> Environment:
     for view in views:
         who = view.identity
         if who.prepared:
-            alike[who.torch, who.python, who.settings].append(view)
+            alike[who.torch, who.python, who.nccl, who.settings].append(view)
         else:
             unknown.append(view.rank)
     values: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -101,5 +101,5 @@ def excerpts(values: Sequence[str]) -> list[str]:
 
 def _named(view: Rank) -> dict[str, str]:
     who = view.identity
-    versions = {"torch": who.torch, "python": who.python}
+    versions = {"torch": who.torch, "python": who.python, "NCCL": who.nccl}
     return {name: value for name, value in versions.items() if value} | dict(who.settings)

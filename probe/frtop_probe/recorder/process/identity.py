@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
@@ -16,6 +17,7 @@ from frtop_probe.program_names import file_name, installed_module, work_of
 MAX_ARGUMENTS = 64
 MAX_ARGUMENT = 500
 NONCE_KEY = "frtop/nonce"
+NCCL = "libnccl.so.2"
 RECORDED_SETTINGS = (
     "CUDA_", "FI_", "FRTOP_OUTPUT", "GLOO_", "HCCL_", "HIP_", "HSA_", "NCCL_", "OMP_NUM_THREADS",
     "PYTORCH_", "RCCL_", "ROCR_", "SLURM_", "TORCH_", "TORCHINDUCTOR_", "UCX_",
@@ -42,6 +44,7 @@ class RankIdentity:
     argv: tuple[str, ...] = field(default=())
     cwd: str = ""
     torch: str = ""
+    nccl: str = ""
     record: str = ""  # folder for the black box
     settings: tuple[tuple[str, str], ...] = ()
     kernels: str = ""  # which kernels record ops; shown among the settings
@@ -63,6 +66,7 @@ class RankIdentity:
             "argv": list(self.argv),
             "cwd": self.cwd,
             "torch": self.torch,
+            "nccl": self.nccl,
             "python": platform.python_version(),
             "record": self.record,
             "settings": [list(setting) for setting in (*self.settings, *own)],
@@ -104,6 +108,42 @@ def with_arguments(identity: RankIdentity, arguments: dict[str, Any]) -> RankIde
     if isinstance(world, int) and world > 0:
         identity = replace(identity, world_size=world)
     return identity
+
+
+def with_versions(identity: RankIdentity, torch: Any) -> RankIdentity:
+    """Adds the versions of torch, and of NCCL if it has that. Touches no device."""
+    try:
+        nccl = _loaded_nccl() or _built_in_nccl(torch)
+    except Exception:  # noqa: BLE001 - another torch, another library: then it is not known
+        nccl = ""
+    return replace(identity, torch=str(torch.__version__), nccl=nccl)
+
+
+def _loaded_nccl() -> str:
+    """The version of the library that this process has loaded; loads nothing. "": none.
+
+    It may be another one than torch was built with.
+    """
+    try:
+        library = ctypes.CDLL(NCCL, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return ""
+    code = ctypes.c_int()
+    if library.ncclGetVersion(ctypes.byref(code)):
+        return ""
+    return decoded_nccl(code.value)
+
+
+def decoded_nccl(code: int) -> str:
+    """`2.27.5` of 22705; up to 2.8 the code was 2804."""
+    major, rest = divmod(code, 10_000) if code >= 10_000 else divmod(code, 1000)
+    return f"{major}.{rest // 100}.{rest % 100}" if major else ""
+
+
+def _built_in_nccl(torch: Any) -> str:
+    """The version that is linked into torch, which has 16 bits for each part; "": none."""
+    packed = torch._C._nccl_version()  # noqa: SLF001 - all that torch.cuda.nccl calls
+    return f"{packed >> 32}.{packed >> 16 & 0xFFFF}.{packed & 0xFFFF}" if packed >> 32 else ""
 
 
 def with_default_group(identity: RankIdentity, c10d: Any) -> RankIdentity:

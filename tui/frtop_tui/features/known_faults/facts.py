@@ -33,6 +33,7 @@ def facts_of(frame: Frame) -> Facts | None:
     texts = [*lines, *frame.notes, *(frame.recorded.notes if frame.recorded is not None else ())]
     for view in shown:
         texts += view.notes
+        texts += _output(view)
         if view.exception is not None:
             texts.append(f"{view.exception.kind}: {view.exception.text}")
     settings = environment(frame.ranks.values())
@@ -41,7 +42,7 @@ def facts_of(frame: Frame) -> Facts | None:
     hosts = Counter(view.host for view in frame.ranks.values())
     return Facts(
         torch=frozenset(view.identity.torch for view in frame.ranks.values()) - {""},
-        nccl=frozenset(version_in(one) for text in texts for one in _NCCL.findall(text)) - {()},
+        nccl=frozenset(map(version_in, (*_written_in(texts), *_recorded_by(frame)))) - {()},
         texts=tuple(texts),
         threads=tuple(thread for view in shown for thread in _threads(view)),
         settings=by_name,
@@ -51,6 +52,23 @@ def facts_of(frame: Frame) -> Facts | None:
         hangs=any(one.kind != "dead" for one in verdicts),
         uneven="" not in hosts and len(set(hosts.values())) > 1 and frame.coverage.complete,
     )
+
+
+def _output(view: JudgedRank) -> Iterator[str]:
+    """The lines in its files, if somebody read them."""
+    for file in view.output.files if view.output is not None else ():
+        yield from file.text.splitlines()
+
+
+def _written_in(texts: list[str]) -> Iterator[str]:
+    """Versions of NCCL, as it and torch write them."""
+    for text in texts:
+        yield from _NCCL.findall(text)
+
+
+def _recorded_by(frame: Frame) -> Iterator[str]:
+    """Those with which ranks run. If another one was loaded instead, that may be in a log."""
+    yield from {view.identity.nccl for view in frame.ranks.values()}
 
 
 def _kinds(views: list[JudgedRank]) -> Iterator[str]:

@@ -12,17 +12,10 @@ from typing import Final
 
 from frtop_tui.features.known_faults.model import (
     BUNDLED,
-    BlockedIn,
-    Differs,
     Facts,
-    Hangs,
-    HasSetting,
     KnownFault,
-    Line,
     Match,
-    Sign,
-    Stack,
-    Uneven,
+    Signs,
     Version,
     Versions,
     parsed,
@@ -45,7 +38,7 @@ def matches(facts: Facts, table: Iterable[KnownFault]) -> list[Match]:
 
 
 def _match(fault: KnownFault, facts: Facts) -> Match | None:
-    if not all(_is_there(sign, facts) for sign in fault.signs):
+    if not _are_there(fault.signs, facts):
         return None
     if fault.library == "NCCL" and facts.torch and all(map(_NO_NCCL.search, facts.torch)):
         return None
@@ -96,23 +89,22 @@ def _written(version: Sequence[int]) -> str:
     return ".".join(map(str, version))
 
 
-def _is_there(sign: Sign, facts: Facts) -> bool:
-    match sign:
-        case Line(form):
-            return any(re.search(form, text) for text in facts.texts)
-        case Stack(forms):
-            return any(
-                all(any(re.search(form, frame) for frame in thread) for form in forms)
-                for thread in facts.threads
-            )
-        case HasSetting(name, value):
-            return any(re.fullmatch(value, one) for one in facts.settings.get(name, ()))
-        case Differs(name):
-            return name in facts.differing
-        case BlockedIn(kinds, world):
-            return facts.world >= world and not facts.ops.isdisjoint(kinds)
-        case Uneven() | Hangs():
-            return facts.uneven if isinstance(sign, Uneven) else facts.hangs
+def _are_there(signs: Signs, facts: Facts) -> bool:
+    name, form = signs.setting or ("", "")
+    return (
+        (not signs.line or any(re.search(signs.line, text) for text in facts.texts))
+        and (not signs.stack or any(_is_in(thread, signs.stack) for thread in facts.threads))
+        and (not name or any(re.fullmatch(form, one) for one in facts.settings.get(name, ())))
+        and (not signs.differs or signs.differs in facts.differing)
+        and (not signs.ops or not facts.ops.isdisjoint(signs.ops))
+        and facts.world >= signs.world
+        and facts.uneven >= signs.uneven
+        and facts.hangs >= signs.hangs
+    )
+
+
+def _is_in(thread: Sequence[str], forms: Iterable[str]) -> bool:
+    return all(any(re.search(form, frame) for frame in thread) for form in forms)
 
 
 def lines_of(found: Iterable[Match]) -> Iterator[str]:

@@ -13,53 +13,27 @@ Sure = Literal["high", "medium"]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A log line, an exception or a note contains `form`, a regular expression."""
+class Signs:
+    """What a job with a fault shows: everything that is given, and something is.
 
-    form: str
+    Attributes:
+        line: a regular expression for a log line, an exception or a note.
+        stack: one thread has a frame for each of these, which are searched in `function (file)`.
+        setting: some rank has a variable of this name with a value of this form.
+        differs: ranks have different values of this variable.
+        ops: ranks are blocked in an op of one of these kinds, in a job of at least `world` ranks.
+        uneven: hosts have different numbers of ranks.
+        hangs: some verdict is on more than the end of a rank.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """One thread has a frame for each of `forms`, which are searched in `function (file)`."""
-
-    forms: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HasSetting:
-    """Some rank has a value of this form for an environment variable."""
-
-    name: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class Differs:
-    """Ranks have different values of an environment variable."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class BlockedIn:
-    """Ranks are blocked in an op of one of these kinds, in a job of at least `world` ranks."""
-
-    kinds: tuple[str, ...]
+    line: str = ""
+    stack: tuple[str, ...] = ()
+    setting: tuple[str, str] | None = None
+    differs: str = ""
+    ops: tuple[str, ...] = ()
     world: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Uneven:
-    """Hosts have different numbers of ranks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hangs:
-    """Some verdict is on more than the end of a rank."""
-
-
-Sign = Hangs | Line | Stack | HasSetting | Differs | BlockedIn | Uneven
+    uneven: bool = False
+    hangs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +64,7 @@ class KnownFault:
 
     name: str
     fault: str
-    signs: tuple[Sign, ...]
+    signs: Signs
     seen: str
     source: str
     sure: Sure

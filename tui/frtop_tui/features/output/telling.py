@@ -109,8 +109,6 @@ def _of_rank(said: RankLines) -> Iterator[_Line]:
     if said.thrown is not None:
         yield said.thrown.line[1:]
     yield from (one.line[1:] for one in said.given_up.values())
-    if said.exit is not None:
-        yield said.exit.line[1:]
 
 
 def _of_all(facts: LogFacts) -> Iterator[_Line]:
