@@ -194,3 +194,12 @@ def test_of_torchruns_folders_the_last_attempt_is_judged(tmp_path: Path) -> None
         assert verdict.culprits == (1,)
         assert "attempt_1/1/stderr.log:4: " in verdict.evidence[0]
         assert "1 file of attempts before attempt_1 left out" in notes(frame)
+
+
+def test_a_rank_that_torchrun_ended_was_not_ended_from_outside(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    closing = "W1129 10:11:12.000000 7 api.py:1028] Sending process 42 closing signal SIGTERM"
+    rows = [ROW.format(0, -15, "x"), ROW.format(1, -15, "x").replace("pid: 42", "pid: 43")]
+    log.write_text("\n".join([closing, *rows]) + "\n")
+    (verdict,) = open_paths([log]).verdicts
+    assert verdict.headline.startswith("rank 1 died: signal 15")

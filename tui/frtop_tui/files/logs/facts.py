@@ -107,7 +107,7 @@ class Thrown(NamedTuple):
 class LoggedExit(NamedTuple):
     """How a process ended, by a launcher's line. A negative `code` is a signal.
 
-    `own`: the process wrote the line itself, when it got the signal.
+    `own`: the process wrote the line itself, when it got the signal. `closed`: by torchrun.
     """
 
     code: int
@@ -115,6 +115,7 @@ class LoggedExit(NamedTuple):
     line: LogLine
     wall_ns: int
     own: bool = False
+    closed: bool = False
 
 
 class WrapperCall(NamedTuple):
@@ -310,6 +311,7 @@ class Reader:
         self._tied: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
         self._checks: list[tuple[int, Disagreement | MissedBarrier]] = []  # with their parts
         self._ended: list[_Ended] = []
+        self._closed: set[tuple[int, int]] = set()  # by file: pids that torchrun has ended
         self._step_ends = False  # srun ends those that are left
         self._tasks: set[tuple[int, int]] = set()  # with the ranks in whose lines they stand
         self._facts = LogFacts()
@@ -556,6 +558,9 @@ class Reader:
             facts.world = min(MAX_RANKS, max(facts.world, int(one.found["size"])))
         elif kind == "repeats":
             facts.repeats = True
+        elif kind == "closing":
+            if len(self._closed) < MAX_PROCESSES:
+                self._closed.add((self._number, int(one.found["pid"])))
         elif kind == "step ends":
             self._step_ends = True
         elif kind == "chained":  # what follows was raised while that before was handled
@@ -653,7 +658,8 @@ class Reader:
             said = self._process(Head("", row.rank, 0, "")).said
             self._stacks.note_pid(self._number, one.head.process, int(found["pid"]), row.rank)
             wall = row.wall_ns or one.wall_ns
-            said.exit = LoggedExit(int(found["code"]), row.host, one.line, wall)
+            closed = (self._number, int(found["pid"])) in self._closed
+            said.exit = LoggedExit(int(found["code"]), row.host, one.line, wall, closed=closed)
             self._failed_rank = row.rank
 
     def _note_ended(self, kind: Kind, one: _Match) -> None:

@@ -15,7 +15,7 @@ Kind = Literal[
     "restart", "failed", "traceback", "stack", "fatal", "op stack", "remark", "repeats", "version",
     "failure time", "failure host", "failure rank", "failure exit",
     "ended process", "ended with", "ended by", "ended tasks", "ended spawned", "step ends",
-    "chained", "peer", "communicator", "address", "analysis",
+    "closing", "chained", "peer", "communicator", "address", "analysis",
 ]  # fmt: skip
 
 
@@ -99,6 +99,8 @@ PATTERNS: Final = (
     _row("failed", "failed (exitcode: ",
          r"failed \(exitcode: -?\d{1,5}\) local_rank: \d{1,7} \(pid: \d+\) of ", "torch 1.9"),
     _row("repeats", "Ray deduplicates logs", r"Ray deduplicates logs", "Ray 2.4"),
+    _row("closing", "closing signal ", r"Sending process (?P<pid>\d{1,10}) closing signal SIG",
+         "torch 1.9"),
     # torchrun's table of failures: a line for each fact.
     _row("failure time", "time      : ",
          r"^\s*time {6}: (\d{4})-(\d\d)-(\d\d)_(\d\d):(\d\d):(\d\d)", "torch 1.9"),
