@@ -27,6 +27,7 @@ Traceback (most recent call last):
     raise ValueError("bad sample")
 ValueError: bad sample"""
 SRUN = "srun: error: node2: task 1: {}\nsrun: error: node1: tasks 0,2: Terminated"
+TERMINATED = "srun: error: node2: task 1: Terminated"
 STEP_ENDS = "srun: launch/slurm: _step_signal: Terminating StepId=9.0"
 CLOSED = """\
 {0}[rank{1}]: Traceback (most recent call last):
@@ -50,6 +51,7 @@ CLOSED = """\
         ([CLOSED.format("1: ", 2), SRUN.format("Segmentation fault")], set()),
         ([SRUN.format("Segmentation fault")], set()),
         ([CLOSED.format("2: ", 2), SRUN.format("Terminated")], set()),
+        ([CLOSED.format("2: ", 2), TERMINATED, STEP_ENDS, SRUN.format("Terminated")], {1}),
         # srun ends tasks that are left.
         ([CLOSED.format("2: ", 2), STEP_ENDS, SRUN.format("Killed")], set()),
         ([CLOSED.format("2: ", 2), SRUN.format("Killed"), STEP_ENDS], {1}),

@@ -15,7 +15,7 @@ from typing import Final
 from files.logs.judging import frame_of, judged, unpack
 
 LOGS: Final = Path(__file__).with_name("made.tar.xz")
-RIGHT: Final = 65
+RIGHT: Final = 66
 """How many verdicts named exactly the rank of the fault when this was last raised."""
 _LATE: Final = "the late rank wrote nothing of it, and those that gave up are victims"
 _ABORTED: Final = "gloo aborts ranks that did nothing wrong, too"
@@ -23,7 +23,6 @@ _LEFT: Final = "no line says that the rank has left"
 UNDECIDED: Final = {
     "*-shell": "a shell does not say how which of its processes ended",
     "*-spawn": "spawn reports one process, which may be a victim",
-    "SIGTERM-*": "torchrun ends ranks by SIGTERM, too",
     "abort-*": _ABORTED,
     "double-free-*": _ABORTED,
     "fatal-Python-error-*": _ABORTED,

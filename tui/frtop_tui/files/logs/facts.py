@@ -107,7 +107,8 @@ class Thrown(NamedTuple):
 class LoggedExit(NamedTuple):
     """How a process ended, by a launcher's line. A negative `code` is a signal.
 
-    `own`: the process wrote the line itself, when it got the signal. `closed`: by torchrun.
+    `own`: the process wrote the line itself, when it got the signal. `closed`: whether the launcher
+    ended it; None: not known.
     """
 
     code: int
@@ -115,7 +116,7 @@ class LoggedExit(NamedTuple):
     line: LogLine
     wall_ns: int
     own: bool = False
-    closed: bool = False
+    closed: bool | None = None
 
 
 class WrapperCall(NamedTuple):
@@ -311,7 +312,7 @@ class Reader:
         self._tied: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
         self._checks: list[tuple[int, Disagreement | MissedBarrier]] = []  # with their parts
         self._ended: list[_Ended] = []
-        self._closed: set[tuple[int, int]] = set()  # by file: pids that torchrun has ended
+        self._closed: dict[int, set[int]] = {}  # by file: pids that torchrun has ended
         self._step_ends = False  # srun ends those that are left
         self._tasks: set[tuple[int, int]] = set()  # with the ranks in whose lines they stand
         self._facts = LogFacts()
@@ -559,8 +560,9 @@ class Reader:
         elif kind == "repeats":
             facts.repeats = True
         elif kind == "closing":
-            if len(self._closed) < MAX_PROCESSES:
-                self._closed.add((self._number, int(one.found["pid"])))
+            closed = self._closed.setdefault(self._number, set())
+            if len(closed) < MAX_PROCESSES:
+                closed.add(int(one.found["pid"]))
         elif kind == "step ends":
             self._step_ends = True
         elif kind == "chained":  # what follows was raised while that before was handled
@@ -658,8 +660,9 @@ class Reader:
             said = self._process(Head("", row.rank, 0, "")).said
             self._stacks.note_pid(self._number, one.head.process, int(found["pid"]), row.rank)
             wall = row.wall_ns or one.wall_ns
-            closed = (self._number, int(found["pid"])) in self._closed
-            said.exit = LoggedExit(int(found["code"]), row.host, one.line, wall, closed=closed)
+            said.exit = LoggedExit(int(found["code"]), row.host, one.line, wall)
+            if closed := self._closed.get(self._number):
+                said.exit = said.exit._replace(closed=int(found["pid"]) in closed)
             self._failed_rank = row.rank
 
     def _note_ended(self, kind: Kind, one: _Match) -> None:
@@ -678,7 +681,8 @@ class Reader:
             self._remark(one.line)
         by_srun = self._step_ends and code in (-signals.SIGTERM, -signals.SIGKILL)
         if tasks is not None and code and not by_srun and len(self._ended) < MAX_PARTS:
-            ended = LoggedExit(code, found.get("host") or "", one.line, one.wall_ns)
+            host = found.get("host") or ""
+            ended = LoggedExit(code, host, one.line, one.wall_ns, closed=False)
             self._ended.append(_Ended(self._part, tasks, ended, kind))
 
     def _check(self, check: Disagreement | MissedBarrier) -> None:

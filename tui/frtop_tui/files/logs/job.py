@@ -431,7 +431,8 @@ class _Job:
             return None  # faulthandler may end the process after it has printed the stack
         if ended.own and any(_is_before(one.line, ended.line) for one in said.given_up.values()):
             return None  # it crashed when torch took it down
-        if ended.code == _TERMINATED and (self._some_failed or ended.closed):
+        closed = self._some_failed if ended.closed is None else ended.closed
+        if ended.code == _TERMINATED and closed:
             return None
         at_ns = ended.wall_ns or self._facts.newest_ns + ended.line.number  # mpirun has no times
         if ended.code < 0:
