@@ -146,3 +146,21 @@ def test_an_agent_serves_although_nothing_can_be_said(
         agent.terminate()
         said = agent.communicate(timeout=60)[1].decode()
     assert "Traceback" not in said
+
+
+INTERRUPTED_AT_IMPORT = """
+import runpy, sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "frtop_tui.cli.parser":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+runpy.run_module("frtop_tui", run_name="__main__")
+"""
+
+
+def test_an_interrupt_while_frtop_is_loaded_ends_it_without_a_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT_IMPORT], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from frtop_tui.cli import main
-from frtop_tui.terminal import end
-
 
 def run() -> NoReturn:
     """Runs the command line; exits even if a thread still reads a closed terminal."""
-    sys.exit(end(main()))
+    try:  # ^C may come while these are loaded, and is no error
+        from frtop_tui.cli import main  # noqa: PLC0415
+        from frtop_tui.terminal import end  # noqa: PLC0415
+
+        status = end(main())
+    except KeyboardInterrupt:
+        status = 130  # as `cli.INTERRUPTED`, which may not be loaded
+    sys.exit(status)
 
 
 if __name__ == "__main__":
