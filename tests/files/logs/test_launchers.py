@@ -205,3 +205,25 @@ def test_a_rank_that_torchrun_ended_was_not_ended_from_outside(tmp_path: Path) -
     log.write_text("\n".join([closing, *rows]) + "\n")
     (verdict,) = open_paths([log]).verdicts
     assert verdict.headline.startswith("rank 1 died: signal 15")
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "blamed"),
+    [
+        ("[default1]:", "free(): double free detected in tcache 2", {1}),
+        ("[default1]:", "corrupted size vs. prev_size in fastbins", {1}),
+        ("[default1]:", "*** stack smashing detected ***: terminated", {1}),
+        ("[default1]:", "Fatal Python error: deletion of interned string failed", {1}),
+        ("[default1]:", "Fatal Python error: Aborted", set()),  # gloo aborts, too
+        ("[default1]:", "checkpoint-7 is corrupt", set()),
+        ("", "free(): double free detected in tcache 2", set()),  # of which rank?
+    ],
+)
+def test_why_a_process_aborted_itself(
+    tmp_path: Path, before: str, text: str, blamed: set[int]
+) -> None:
+    log = tmp_path / "job.out"
+    rows = [ROW.format(1, -6, "x"), ROW.format(0, 1, "x")]
+    log.write_text("\n".join([before + text, *rows]) + "\n")
+    frame = open_paths([log])
+    assert {rank for one in frame.verdicts for rank in one.culprits} == blamed

@@ -54,6 +54,8 @@ _FATAL: Final = {
     "Floating point exception": -signals.SIGFPE,
 }
 """As faulthandler writes them."""
+_FOLLOWING: Final = ("Aborted", "Timeout")
+"""Written there, too, but no cause of their own."""
 LAUNCHERS: Final = frozenset({"ChildFailedError", "CalledProcessError", "ProcessRaisedException"})
 """Exceptions of programs that started ranks: they only say that one of these failed."""
 _FRAME: Final = re.compile(
@@ -545,7 +547,7 @@ class Reader:
                 self._note_analysis(one)
             case "traceback":
                 self._begin_trace(one)
-            case "stack" | "fatal" | "op stack":
+            case "stack" | "fatal" | "op stack" | "heap":
                 self._begin_stack(kind, one)
             case "restart" | "failed":
                 self._end_part(kind, one)
@@ -791,6 +793,9 @@ class Reader:
         self._traced = [one for one in self._traced if one is not process]
 
     def _begin_stack(self, kind: Kind, one: _Match) -> None:
+        if kind == "heap":  # faulthandler's stack may follow
+            self._note_crash("abort", one.found["what"], one)
+            return
         self._read = 0
         text, head = OpText() if kind == "op stack" else begun(one.head.text), one.head
         reason = one.found["what"] if kind == "fatal" else ""
@@ -800,6 +805,17 @@ class Reader:
         )
         if kind == "stack":
             self._stacks.take(head)
+        if kind == "fatal" and reason not in _FATAL and reason not in _FOLLOWING:
+            self._note_crash("Fatal Python error", reason, one)
+
+    def _note_crash(self, kind: str, what: str, one: _Match) -> None:
+        """A process that aborts itself, by what its interpreter or C library says."""
+        times, said = (one.head.wall_ns, one.wall_ns), one.process.said
+        crash = Thrown(kind, what, (), one.line, *times, uncaught=True)
+        if said.thrown is None or not said.thrown.uncaught:
+            said.thrown = crash
+        if one.process.rank is None:
+            self._of_nobody += 2  # the exit status of 1 is that of another process
 
     def _drop_traces(self) -> None:
         self._stacks.end_all()

@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 Kind = Literal[
     "timeout", "status", "fault", "mismatch", "barrier", "reached", "join", "world",
-    "restart", "failed", "traceback", "stack", "fatal", "op stack", "remark", "repeats", "version",
-    "failure time", "failure host", "failure rank", "failure exit",
+    "restart", "failed", "traceback", "stack", "fatal", "heap", "op stack", "remark", "repeats",
+    "version", "failure time", "failure host", "failure rank", "failure exit",
     "ended process", "ended with", "ended by", "ended tasks", "ended spawned", "step ends",
     "closing", "chained", "peer", "communicator", "address", "analysis",
 ]  # fmt: skip
@@ -149,6 +149,13 @@ PATTERNS: Final = (
     _row("stack", "ost recent call ",
          r"^(?:(?:Current thread|Thread) 0x[0-9a-f]{1,16}(?: \[.{0,200}\])?|Stack)"
          r" \(most recent call first\):$", "Python 3.3; names in 3.14"),
+    # The C library aborts a process whose memory was overwritten.
+    _row("heap", "free(): ",
+         r"(?P<what>\bfree\(\): (?:double free detected|invalid|corrupted) .{1,100})", "glibc"),
+    _row("heap", "corrupt", r"(?P<what>\bdouble free or corruption \(.{1,20}\)"
+         r"|\b(?:malloc|realloc)\(\): corrupted .{1,100}"
+         r"|\bcorrupted (?:size vs\.|double-linked) .{1,50})", "glibc"),
+    _row("heap", "stack smashing detected", r"(?P<what>stack smashing detected)", "glibc"),
     _row("fatal", "Fatal Python error: ", r"^Fatal Python error: (?P<what>.{1,200})", "Python 3.3"),
     _row("fatal", "Timeout (", r"^(?P<what>Timeout) \(\d+:\d\d:\d\d(?:\.\d{1,6})?\)!$",
          "Python 3.3"),
