@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -9,13 +10,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
 
-Controller = Literal["memory", "cpu"]
+Controller = Literal["memory", "cpu", "freezer"]
 LIMITS: Final[dict[Controller, tuple[tuple[str, str], tuple[str, str]]]] = {
     "memory": (("memory.limit_in_bytes", f"{512 << 20}"), ("memory.max", f"{512 << 20}")),
     "cpu": (("cpu.cfs_quota_us", "1000"), ("cpu.max", "1000 100000")),
+    "freezer": (("freezer.state", "THAWED"), ("cgroup.freeze", "0")),
 }
-"""512 MiB, and 1 % of a core: file name and content, for cgroups version 1 and version 2."""
+"""512 MiB, 1 % of a core, not frozen yet: file name and content, for cgroups version 1 and 2."""
 _GONE_S: Final = 5.0
+_numbers = itertools.count(1)
 
 
 def possible(controller: Controller) -> bool:
@@ -31,7 +34,7 @@ def possible(controller: Controller) -> bool:
 def limited(controller: Controller) -> Iterator[Path]:
     """Creates the cgroup, and removes it at the end once it is empty."""
     own, (file, limit) = _own(controller)
-    folder = own / f"frtop-zoo-{os.getpid()}"
+    folder = own / f"frtop-zoo-{os.getpid()}-{next(_numbers)}"
     folder.mkdir()
     try:
         (folder / file).write_text(limit)
@@ -50,6 +53,24 @@ def give_fifth(folder: Path, pid: int) -> None:
     (folder / "cgroup.procs").write_text(str(pid))
 
 
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Freezes a process, and lets it go on in our own cgroup."""
+    with limited("freezer") as folder:
+        (folder / "cgroup.procs").write_text(str(pid))
+        state = folder / "freezer.state"
+        file, on, off = (
+            (state, "FROZEN", "THAWED") if state.exists() else (folder / "cgroup.freeze", "1", "0")
+        )
+        file.write_text(on)
+        try:
+            yield
+        finally:
+            file.write_text(off)
+            with suppress(ProcessLookupError):
+                (folder.parent / "cgroup.procs").write_text(str(pid))
+
+
 def _own(controller: Controller) -> tuple[Path, tuple[str, str]]:
     """Returns our own cgroup in the controller's hierarchy, and file and content of a limit."""
     root = Path("/sys/fs/cgroup")
@@ -59,7 +80,8 @@ def _own(controller: Controller) -> tuple[Path, tuple[str, str]]:
         if controller in controllers.split(","):
             return root / controller / name.lstrip("/"), first
         unified = root / name.lstrip("/")
-        if not controllers and controller in _subtree(unified):
+        # No controller of version 2 freezes: each cgroup can.
+        if not controllers and (controller == "freezer" or controller in _subtree(unified)):
             return unified, second
     raise FileNotFoundError(f"no {controller} controller")
 

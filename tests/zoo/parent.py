@@ -1,10 +1,10 @@
 """Forks the ranks of programs from one process that has already loaded torch.
 
-Run as `frtop run -- python parent.py FOLDER`, or without `frtop run` for jobs that nobody
-prepared. Each line on stdin is a request: `start` a
-program, `look`, `dump` Flight Recorder, `stop`. Each response is one line on stdout with the
-ranks and their exit statuses. When stdin ends, because the runner is done or was killed, it
-kills its ranks and their children, and removes FOLDER.
+Run as `frtop run -- python parent.py FOLDER [MODULE ...]`, or without `frtop run` for jobs that
+nobody prepared. It loads the modules too. Each line on stdin is a request: `start` a program,
+`look`, `dump` Flight Recorder, `stop`. Each response is one line on stdout with the ranks and their
+exit statuses. When stdin ends, because the runner is done or was killed, it kills its ranks and
+their children, and removes FOLDER.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -152,6 +153,8 @@ def _become(rank: int, reading: int, request: dict[str, Any]) -> None:
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])
     torch.set_num_threads(1)
+    for module in sys.argv[2:]:
+        import_module(module)
     assert torch.distributed.is_gloo_available()
     os.write(1, b"{}\n")
     serve()

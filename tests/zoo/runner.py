@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +27,7 @@ from frtop_tui.prepare import ZERO_CODE_START, prepare
 from frtop_tui.statistics.wanted import StatisticsWanted
 from zoo import cgroup, ground_truth
 from zoo.capture_file import FAMILY, mistakes_of_capture
+from zoo.forker import Forker
 from zoo.ground_truth import Case, Mode
 from zoo.observer import START_S, Observer, Outcome, UnpreparedObserver
 
@@ -117,7 +115,7 @@ class Zoo:
         self._prepared = prepared
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(prefix="frtop-zoo-", dir=memory))
-        self._parent: subprocess.Popen[bytes] | None = None
+        self._forker: Forker | None = None
         self._runs = 0
         self._saved = {name: os.environ.get(name) for name in _VARIABLES}
 
@@ -137,11 +135,8 @@ class Zoo:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._parent is not None:
-            with self._parent as parent:  # closes its pipes, and waits
-                assert parent.stdin is not None
-                parent.stdin.close()
-                parent.wait(30)
+        if self._forker is not None:
+            self._forker.close()
         for name, value in self._saved.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -264,28 +259,12 @@ class Zoo:
         return folder / "fr"
 
     def _start_parent(self) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        environment = prepare(environment) if self._prepared else without_frtop(environment)
-        self._parent = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("parent.py")), str(self.folder)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
-            start_new_session=True, bufsize=0,
-        )  # fmt: skip
-        self._answer()
+        environment = prepare(os.environ) if self._prepared else without_frtop(os.environ)
+        self._forker = Forker(self.folder, environment)
 
     def _ask(self, **request: Any) -> dict[str, Any]:
-        assert self._parent is not None
-        assert self._parent.stdin is not None
-        self._parent.stdin.write(json.dumps(request).encode() + b"\n")
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._parent is not None
-        assert self._parent.stdout is not None
-        line = self._parent.stdout.readline()
-        assert line, "the process that forks the ranks has ended"
-        found: dict[str, Any] = json.loads(line)
-        return found
+        assert self._forker is not None
+        return self._forker.ask(**request)
 
 
 def without_frtop(environ: Mapping[str, str]) -> dict[str, str]:

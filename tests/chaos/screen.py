@@ -1,0 +1,139 @@
+"""A real `frtop stream` that runs beside a job, and what it has said so far."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+PIPE_BYTES: Final = 4096
+"""So small that a reader who stops is noticed."""
+END_S: Final = 30.0
+TRACEBACK: Final = "Traceback (most recent call last)"
+
+
+class Gaps:
+    """Numbers of a stream's ops that it has left out, and those that it has counted as lost."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, str], int] = {}
+        self._left_out = self._counted = 0
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Takes an event; only collectives with exact numbers have one for each op."""
+        if event["event"] == "lost":
+            self._counted += event["counts"].get("op_issued", 0)
+        elif event["event"] == "op_issued" and event["exact"] and not event["p2p"]:
+            which, number = (event["rank"], event["group"]), event["number"]
+            before = self._numbers.get(which, number - 1)
+            self._numbers[which] = max(number, before)
+            self._left_out += max(0, number - before - 1)
+
+    @property
+    def hidden(self) -> int:
+        """How many ops are neither written nor counted as lost."""
+        return max(0, self._left_out - self._counted)
+
+
+class Screen:
+    """Starts it, reads it in a thread, and can hurt it."""
+
+    def __init__(self, job: str, environment: Mapping[str, str], *, ops: bool) -> None:
+        """With `ops` it also writes every op, and looks for gaps."""
+        only = "states,verdicts,progress" + (",ops" if ops else "")
+        self._command = (
+            sys.executable, "-m", "frtop_tui", "stream", "--job", job, "--only", only,
+            "--wait", "120",
+        )  # fmt: skip
+        self._environment = dict(environment)
+        self._reads = threading.Event()
+        self.counts: Counter[str] = Counter()
+        """Of events, of all that were started."""
+        self.problem = ""
+        """What went wrong in it."""
+        self._begin()
+
+    def start(self) -> None:
+        """Starts another one if it was ended, which knows nothing of the one before."""
+        if self._ended_by_us:
+            self._begin()
+
+    def _begin(self) -> None:
+        self.health = ""
+        self.states: dict[int, str] = {}
+        self.verdicts: dict[int, dict[str, Any]] = {}
+        self.gaps = Gaps()
+        self._reads.set()
+        self._ended_by_us = False
+        self._process = subprocess.Popen(
+            self._command, env=self._environment, text=True, bufsize=1,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=PIPE_BYTES,
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
+
+    def send(self, number: int) -> None:
+        """Sends a signal."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def read(self, on: bool) -> None:
+        """Whether its output is read."""
+        (self._reads.set if on else self._reads.clear)()
+
+    def end(self, number: int = signal.SIGINT) -> None:
+        """Ends it as a person does, or kills it."""
+        self._ended_by_us = True
+        self._reads.set()
+        self.send(signal.SIGCONT)
+        self.send(number)
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.problem = self.problem or f"the screen did not end within {END_S:.0f} s"
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(END_S)
+
+    @property
+    def blames(self) -> list[tuple[str, list[int]]]:
+        """Kind and culprits of all present verdicts."""
+        return [(one["kind"], one["culprits"]) for one in list(self.verdicts.values())]
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            for line in process.stdout:
+                self._take(json.loads(line))
+                self._reads.wait()
+        except (ValueError, KeyError) as error:
+            if not self._ended_by_us:  # a killed one may end within a line
+                self.problem = self.problem or f"the screen's output: {error!r}"
+        with process:
+            errors = process.stderr.read()
+        if TRACEBACK in errors or not self._ended_by_us:
+            self.problem = self.problem or (
+                f"the screen ended with status {process.returncode}: {errors[-2000:]}"
+            )
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        self.counts[kind] += 1
+        self.gaps.take(event)
+        if kind == "health":
+            self.health = event["health"]
+        elif kind == "state" and event["state"] == "gone":
+            self.states.pop(event["rank"], None)
+        elif kind == "state":
+            self.states[event["rank"]] = event["state"]
+        elif kind == "verdict" and event["phase"] == "over":
+            self.verdicts.pop(event["id"], None)
+        elif kind == "verdict":
+            self.verdicts[event["id"]] = event["verdict"]

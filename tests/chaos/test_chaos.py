@@ -1,0 +1,92 @@
+"""A few rounds of `make chaos`, and whether it would notice a broken promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from chaos.__main__ import failure, summary
+from chaos.hurts import HURTS
+from chaos.plan import Way, plan_of
+from chaos.round import Chaos, Result
+from chaos.screen import Gaps
+
+ROUNDS = (20, 37)
+"""Seeds of short ones: an agent is killed, then a rank; several hurts at a time."""
+MOST = 3
+"""Hurts in a round."""
+
+
+@pytest.fixture(scope="module")
+def chaos() -> Iterator[Chaos]:
+    with Chaos() as chaos:
+        yield chaos
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_a_job_and_its_screens_get_over_what_is_done_to_them(chaos: Chaos, seed: int) -> None:
+    check(chaos, seed, "python")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_so_does_a_job_that_nobody_prepared(chaos: Chaos, seed: int) -> None:
+    check(chaos, seed, "unprepared")
+
+
+def check(chaos: Chaos, seed: int, way: Way) -> None:
+    result = chaos.run(plan_of(seed, (way,), MOST, root=False))
+    assert not result.failure, failure(result)
+
+
+def test_a_seed_is_a_round() -> None:
+    ways: tuple[Way, ...] = ("python", "unprepared")
+    plans = [plan_of(seed, ways, 8, root=True) for seed in range(200)]
+    assert plans == [plan_of(seed, ways, 8, root=True) for seed in range(200)]
+    done = {deed.name for plan in plans for deed in plan.deeds}
+    possible = {name for name, hurt in HURTS.items() if hurt.needs != "freezer"}
+    assert possible <= done
+    assert {plan.ranks for plan in plans} == {2, 3, 4}
+    assert all(deed.at_s <= deed.until_s for plan in plans for deed in plan.deeds)
+
+
+def issued(number: int, group: str = "0", **fields: Any) -> dict[str, Any]:
+    return {
+        "event": "op_issued", "rank": 0, "group": group, "number": number, "exact": True,
+        "p2p": False, **fields,
+    }  # fmt: skip
+
+
+def lost(count: int) -> dict[str, Any]:
+    return {"event": "lost", "counts": {"op_issued": count}}
+
+
+@pytest.mark.parametrize(
+    ("events", "hidden"),
+    [
+        ([issued(1), issued(2), issued(3)], 0),
+        ([issued(1), issued(4)], 2),
+        ([issued(1), lost(2), issued(4)], 0),
+        ([issued(1), issued(4), lost(1)], 1),
+        ([issued(1), issued(1, group="1"), issued(2)], 0),
+        ([issued(5), issued(9, p2p=True), issued(9, exact=False), issued(6)], 0),
+    ],
+)
+def test_ops_that_a_screen_leaves_out_have_to_be_counted_by_it(
+    events: list[dict[str, Any]], hidden: int
+) -> None:
+    gaps = Gaps()
+    for event in events:
+        gaps.take(event)
+    assert gaps.hidden == hidden
+
+
+def test_a_failure_says_what_was_done_and_how_to_see_it_again() -> None:
+    plan = plan_of(11, ("python",), 4, root=False)
+    result = Result(plan, failure="a rank is late")
+    assert "--seed 11" in failure(result)
+    assert all(deed.name in failure(result) for deed in plan.deeds)
+    assert "2 rounds, 1 failed: seeds 11" in summary([result, Result(plan)])
