@@ -124,6 +124,21 @@ def test_an_exception_of_a_task_that_had_not_joined_is_that_of_its_rank(tmp_path
     assert "OSError: x" in verdict.headline
 
 
+@pytest.mark.parametrize(
+    ("file", "blamed"), [("/home/me/train.py", {1}), ("/x/torch/distributed/run.py", set())]
+)
+def test_a_task_that_raised_in_a_training_is_a_rank(
+    tmp_path: Path, file: str, blamed: set[int]
+) -> None:
+    log = tmp_path / "job.out"
+    lines = RAISED.replace("/home/me/train.py", file).splitlines()
+    log.write_text(
+        "".join(f"1: {line}\n" for line in lines) + SRUN.format("Exited with exit code 1") + "\n"
+    )
+    frame = open_paths([log])
+    assert {rank for one in frame.verdicts for rank in one.culprits} == blamed
+
+
 def test_open_mpi_repeats_its_tag_within_a_line() -> None:
     line = "[1,0]<stderr>:ValueError[1,0]<stderr>:: [1,0]<stderr>:bad sample[1,0]<stderr>:"
     assert head_of(tagged_once(line), 2026).text == "ValueError: bad sample"
@@ -216,7 +231,8 @@ def test_a_rank_that_torchrun_ended_was_not_ended_from_outside(tmp_path: Path) -
         ("[default1]:", "Fatal Python error: deletion of interned string failed", {1}),
         ("[default1]:", "Fatal Python error: Aborted", set()),  # gloo aborts, too
         ("[default1]:", "checkpoint-7 is corrupt", set()),
-        ("", "free(): double free detected in tcache 2", set()),  # of which rank?
+        ("", "free(): double free detected in tcache 2", {1}),  # no other rank has aborted
+        ("", "free(): invalid pointer\nfree(): invalid pointer", set()),
     ],
 )
 def test_why_a_process_aborted_itself(

@@ -15,7 +15,7 @@ from typing import Final
 from files.logs.judging import frame_of, judged, unpack
 
 LOGS: Final = Path(__file__).with_name("made.tar.xz")
-RIGHT: Final = 69
+RIGHT: Final = 71
 """How many verdicts named exactly the rank of the fault when this was last raised."""
 _LATE: Final = "the late rank wrote nothing of it, and those that gave up are victims"
 _ABORTED: Final = "gloo aborts ranks that did nothing wrong, too"
@@ -38,7 +38,6 @@ UNDECIDED: Final = {
     "no-new_group-*": _LATE,
     "time-limit-*": _LATE,
     "barrier*-0-of-*": "rank 0 says who is missing, and did not",
-    "port-in-use-*-srun": "no line shows that tasks are ranks",
 }
 """Logs that do not tell the rank, by patterns of their names, and why they do not."""
 
