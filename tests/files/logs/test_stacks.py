@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from typing import IO
 import pytest
 
 from files.frames import notes
-from files.logs.eras import TORCH_2_7, after, joined, one_late, table
+from files.logs.eras import TORCH_2_7, after, joined, one_late, raised, table
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.loader import open_paths
+from frtop_tui.files.logs.prefixes import wall_ns_of
 from frtop_tui.files.logs.stack_text import FaultText, PySpyText
 
 SPY = Path(sys.executable).with_name("py-spy")
@@ -321,3 +323,49 @@ def test_where_an_op_was_issued_that_torch_gave_up(
     (op,) = frame.ranks[0].pending
     assert (f"{op.site.file}:{op.site.line}" if op.site else None) == site
     assert frame.verdicts[0].culprits == (1,)
+
+
+# -- ranks that gave up later
+
+
+def gave_up(rank: int) -> list[str]:
+    """A wait of gloo, which has no watchdog, at a line of `WAITS`."""
+    text = "RuntimeError: [x/unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to"
+    return after(f"[1,{rank}]<stderr>:2026-11-29 10:11:20 ", raised(rank, f"{text} complete"))
+
+
+def stacks_at(time: str, late: list[str]) -> list[str]:
+    stacks = [WAITS, late, WAITS]
+    return [line for rank, stack in enumerate(stacks)
+            for line in after(f"[1,{rank}]<stderr>:2026-11-29 {time} ", stack)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("time", "late", "said"),
+    [
+        ("10:11:10", LOADS, ("not_entered", "dataloader")),
+        ("10:11:10", fault("/home/me/train.py:7 read", "/home/me/train.py:9 <module>"),
+         ("undecided", "")),
+        ("10:10:50", LOADS, ("undecided", "unknown")),  # before that wait
+    ],
+)  # fmt: skip
+def test_ranks_that_gave_up_had_waited_where_their_stacks_show(
+    tmp_path: Path, time: str, late: list[str], said: tuple[str, str]
+) -> None:
+    frame = judged(tmp_path, job=[*stacks_at(time, late), *gave_up(0), *gave_up(2)])
+    verdict = frame.verdicts[0]
+    assert (verdict.kind, verdict.why.cause if said[1] else "") == said
+    assert verdict.culprits == ((1,) if said[0] == "not_entered" else ())
+    assert ("gave up waiting" in verdict.headline) == (said[1] == "unknown")
+
+
+def test_the_time_of_a_file_is_that_of_the_stack_in_it(tmp_path: Path) -> None:
+    waits = {rank: after(f"[1,{rank}]<stderr>:2026-11-29 10:11:10 ", WAITS) for rank in (0, 2)}
+    parts = [line for rank, wait in waits.items() for line in [*wait, *gave_up(rank)]]
+    (tmp_path / "job.out").write_text(joined(parts))
+    alone = tmp_path / "rank1.txt"
+    alone.write_text(joined(spy(17)))
+    for seconds, culprits in ((-60, ()), (-1, (1,))):
+        at = wall_ns_of(("2026", "11", "29", "10", "11", "20")) / 1e9 + seconds
+        os.utime(alone, (at, at))
+        assert open_paths([tmp_path / "job.out", alone]).verdicts[0].culprits == culprits

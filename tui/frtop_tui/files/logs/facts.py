@@ -195,6 +195,7 @@ class LogFacts:
     world: int = 0
     first_ns: int = 0  # the first and the newest time in any line
     newest_ns: int = 0
+    written_ns: int = 0  # when the last of the files was written
 
     def add_of_nobody(self, said: RankLines) -> None:
         """What a process said whose rank is not known."""
@@ -296,7 +297,7 @@ class Reader:
         self.matched = 0  # lines that say something
         self._file, self._number, self._part = "", 0, 0
         self._file_rank: int | None = None
-        self._clock = 0
+        self._clock = self._written_ns = 0
         self._processes: dict[_Key, _Process] = {}
         self._traced: list[_Process] = []
         self._bare: _Process | None = None  # of lines without anything before them, if known
@@ -306,7 +307,6 @@ class Reader:
         self._failed_rank: int | None = None  # of the last row of torchrun's table
         self._in_table: dict[tuple[int, int], RankLines] = {}  # exceptions there: by part, rank
         self._of_nobody = 0  # tracebacks
-        self._crashes: list[tuple[int, Thrown]] = []  # of nobody known; with their parts
         self._local: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         self._file_of = [0]  # by part
         self._failed: list[_Failed] = []
@@ -314,15 +314,19 @@ class Reader:
         self._stacks = StackLines[_Process]()
         self._tied: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
         self._checks: list[tuple[int, Disagreement | MissedBarrier]] = []  # with their parts
-        self._ranked = False  # whether tasks are ranks: known at the end
         self._ended: list[_Ended] = []
         self._closed: dict[int, set[int]] = {}  # by file: pids that torchrun has ended
         self._step_ends = False  # srun ends those that are left
         self._tasks: set[tuple[int, int]] = set()  # with the ranks in whose lines they stand
         self._facts = LogFacts()
 
-    def begin(self, file: str, rank: int | None) -> None:
-        """Lines of this file follow; `rank` is set if all of them are of one rank."""
+    def begin(self, file: str, rank: int | None, written_ns: int = 0) -> None:
+        """Lines of this file follow; `rank` is set if all of them are of one rank.
+
+        `written_ns` is when it was written last: that is the time of a stack with which it begins.
+        """
+        self._written_ns = written_ns
+        self._facts.written_ns = max(self._facts.written_ns, written_ns)
         self._drop_traces()
         self._file, self._file_rank = file, rank
         self._number += 1
@@ -366,7 +370,6 @@ class Reader:
         self._drop_traces()
         self._add_sites()
         self._find_restarts()
-        self._ranked = self._tasks_are_ranks()
         facts = self._facts
         checks = [check for part, check in self._checks if self._is_judged(part)]
         facts.disagreements = [one for one in checks if isinstance(one, Disagreement)]
@@ -397,8 +400,7 @@ class Reader:
     def _add_exceptions(self) -> None:
         """Those that torchrun's table has, or that no line gives to a rank.
 
-        The only one of nobody known is that of the only rank that failed without one, the only
-        crash that of the only one that aborted.
+        The only one of nobody known is that of the only rank that failed without one.
         """
         facts = self._facts
         for (part, rank), one in self._in_table.items():
@@ -413,24 +415,11 @@ class Reader:
         ]
         if len(failed) == len(facts.unknown) == self._of_nobody == 1:
             failed[0].thrown = facts.unknown.pop()
-        aborted = [
-            one
-            for one in facts.ranks.values()
-            if one.exit is not None and one.exit.code == -signals.SIGABRT and one.thrown is None
-        ]
-        crashes = [crash for part, crash in self._crashes if self._is_judged(part)]
-        if len(aborted) == len(crashes) == 1:
-            aborted[0].thrown = crashes[0]
 
     def _tasks_are_ranks(self) -> bool:
-        """Whether lines show it: their prefixes, or the exception of a program.
-
-        A task of torchrun has other ranks, and says how they ended.
-        """
+        """Whether lines show it. A task of torchrun has other ranks, and says how they ended."""
         by_torchrun = self._local or self._failed
-        raised = (one.said.thrown for one in self._processes.values() if one.task >= 0)
-        shown = bool(self._tasks) or any(one is not None and _is_users(one) for one in raised)
-        return shown and not by_torchrun and all(a == b for a, b in self._tasks)
+        return bool(self._tasks) and not by_torchrun and all(a == b for a, b in self._tasks)
 
     def _are_ranks(self, one: _Ended) -> bool:
         """Those of mpirun are; processes of spawn, if nothing else names ranks.
@@ -438,7 +427,7 @@ class Reader:
         Whoever ends a whole job sends SIGTERM, and spawn reports only one of its processes.
         """
         if one.by == "ended tasks":
-            return self._ranked
+            return self._tasks_are_ranks()
         if one.by == "ended spawned":
             alone = len(self._ended) == 1 and not self._facts.ranks
             alone = alone and one.exit.code != -signals.SIGTERM
@@ -463,7 +452,7 @@ class Reader:
     def _rank_of(self, file: int, process: _Process) -> int | None:
         """Its rank, the one that torchrun's table has for its local rank, or its task."""
         if process.rank is None and process.local_rank < 0 <= process.task:
-            return process.task if self._ranked else None
+            return process.task if self._tasks_are_ranks() else None
         if process.rank is not None:
             return process.rank
         named = self._tied.get((file, process.prefix), set())
@@ -817,9 +806,8 @@ class Reader:
         text, head = OpText() if kind == "op stack" else begun(one.head.text), one.head
         reason = one.found["what"] if kind == "fatal" else ""
         place = self._number, self._part, head.process
-        self._stacks.begin(
-            Reading(text, one.process, *place, one.line, one.wall_ns, reason), head.rank
-        )
+        wall = one.wall_ns or (self._written_ns if one.line.number == 1 else 0)
+        self._stacks.begin(Reading(text, one.process, *place, one.line, wall, reason), head.rank)
         if kind == "stack":
             self._stacks.take(head)
         if kind == "fatal" and reason not in _FATAL and reason not in _FOLLOWING:
@@ -831,8 +819,7 @@ class Reader:
         crash = Thrown(kind, what, (), one.line, *times, uncaught=True)
         if said.thrown is None or not said.thrown.uncaught:
             said.thrown = crash
-        if one.process.rank is None and one.process.local_rank < 0:
-            self._crashes += [(self._part, crash)][: MAX_REMARKS - len(self._crashes)]
+        if one.process.rank is None:
             self._of_nobody += 2  # the exit status of 1 is that of another process
 
     def _drop_traces(self) -> None:
@@ -852,12 +839,6 @@ def _fatal_exit(stack: LoggedStack) -> LoggedExit | None:
 
 def _is_rank(rank: int | None) -> bool:
     return rank is None or 0 <= rank < MAX_RANKS
-
-
-def _is_users(thrown: Thrown) -> bool:
-    """Whether a training raised it, and not what starts one."""
-    started = any("torch/distributed/run.py" in file for file, _, _ in thrown.frames)
-    return thrown.kind not in LAUNCHERS and not started
 
 
 def _signed(text: str | None) -> int | None:

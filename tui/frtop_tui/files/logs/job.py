@@ -23,6 +23,7 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.bounded_read import Progress, quietly
 from frtop_tui.files.flightrecorder.file_names import RankPattern
+from frtop_tui.files.logs.before_end import blames_no_victim, fresh_stacks, waiting
 from frtop_tui.files.logs.facts import (
     DEFAULT,
     JOIN,
@@ -36,7 +37,6 @@ from frtop_tui.files.logs.facts import (
 )
 from frtop_tui.files.logs.patterns import NOT_COMPARABLE, OPS, SECONDS, WORDS
 from frtop_tui.files.logs.scan import LogLine, RawLine, lines_of, searched
-from frtop_tui.files.logs.stacks import LoggedStack
 from frtop_tui.files.stacks import Stacks
 from frtop_tui.job.groups import group_views
 from frtop_tui.job.model import (
@@ -89,7 +89,8 @@ def read(
     reader = Reader(_year(paths))
     paths = _of_last_attempt(paths, problems)
     for number, path in enumerate(paths, 1):
-        reader.begin(_name_of(path), _rank_of(path, pattern))
+        written_ns = path.stat().st_mtime_ns if path != PIPE else 0
+        reader.begin(_name_of(path), _rank_of(path, pattern), written_ns)
         said, matched = f"reading logs: {number:,} of {len(paths):,}", reader.matched
         try:
             for line in _lines(path, reader, progress, said):
@@ -181,6 +182,10 @@ def frame_of(facts: LogFacts, paths: Sequence[Path], notes: Sequence[str] = ()) 
         read_only=OVER,
     )
     frame = Engine(explain=True).judge(observed).frame
+    before = waiting(views, *job.stack_times())
+    if before is not None and not any(verdict.culprits for verdict in frame.verdicts):
+        earlier = Engine(explain=True).judge(replace(observed, ranks=before)).frame
+        frame = earlier if blames_no_victim(earlier, views) else frame
     return replace(frame, verdicts=tuple(job.quoted(verdict) for verdict in frame.verdicts))
 
 
@@ -246,11 +251,11 @@ class _Job:
             for rank, said in facts.ranks.items()
             if said.given_up
         }
-        self._old_stacks, self._stacks = _stacks_of(facts)
+        self._old_stacks, self.stacks = fresh_stacks(facts)
         self._barrier = _barrier_of(facts)
         self._calls = _calls_of(facts)
         ends = [said.exit for said in facts.ranks.values() if said.exit is not None]
-        aborted = [one for one in self._stacks.values() if one.reason == ABORTED]
+        aborted = [one for one in self.stacks.values() if one.reason == ABORTED]
         by_signal = {one.code for one in ends} <= {_ABORT, _TERMINATED}
         self._were_aborted = bool(self._stuck) or (len(aborted) > 1 and by_signal)
         self._some_failed = any(one.code != _TERMINATED for one in ends)
@@ -313,7 +318,7 @@ class _Job:
         """All ranks, with what their stacks show."""
         views = {rank: self.view(rank, job) for rank in self.ranks}
         newest = max(1, self._facts.newest_ns)  # of the end, as far as times tell
-        taken = {rank: ("", stack.threads, newest) for rank, stack in self._stacks.items()}
+        taken = {rank: ("", stack.threads, newest) for rank, stack in self.stacks.items()}
         unknown = {rank: views.pop(rank) for rank in taken if views[rank].state == "unreachable"}
         Stacks(taken).join(views, job)
         only = not any(view.evidence.has_numbers for view in views.values())
@@ -321,6 +326,15 @@ class _Job:
             state: RankState = "moving" if only else views[rank].state
             views[rank] = replace(views[rank], groups=view.groups, state=state)
         return dict(sorted(views.items()))
+
+    def stack_times(self) -> tuple[dict[int, int], dict[int, int]]:
+        """When ranks printed their stacks, or earlier, and their exceptions, or later."""
+        ends = {
+            rank: said.thrown.wall_ns or self._facts.written_ns
+            for rank, said in self._facts.ranks.items()
+            if said.thrown is not None
+        }
+        return {rank: stack.wall_ns for rank, stack in self.stacks.items()}, ends
 
     def view(self, rank: int, job: wire.Job) -> ObservedRank:
         said = self._facts.ranks.get(rank, RankLines())
@@ -518,8 +532,8 @@ class _Job:
         )
         if said.exit is not None:
             found.append(said.exit.line)
-        if rank in self._stacks:
-            found.append(self._stacks[rank].line)
+        if rank in self.stacks:
+            found.append(self.stacks[rank].line)
         return found
 
     def quoted(self, verdict: Verdict) -> Verdict:
@@ -541,20 +555,6 @@ def _oldest(said: RankLines) -> list[GivenUp]:
         if known is None or (one.number or 0) < (known.number or 0):
             found[one.group] = one
     return [*found.values()]
-
-
-def _stacks_of(facts: LogFacts) -> tuple[list[int], dict[int, LoggedStack]]:
-    """The ranks with a stack from before the hang, and the stacks of the others."""
-    begins = [
-        one.wall_ns - one.ran_ms * 1_000_000
-        for said in facts.ranks.values()
-        for one in said.given_up.values()
-        if one.wall_ns
-    ]
-    begin = min(begins, default=0)
-    stacks = {rank: said.stack for rank, said in facts.ranks.items() if said.stack is not None}
-    old = [rank for rank, stack in stacks.items() if 0 < stack.wall_ns < begin]
-    return sorted(old), {rank: one for rank, one in stacks.items() if rank not in old}
 
 
 def _is_before(one: LogLine, other: LogLine) -> bool:
