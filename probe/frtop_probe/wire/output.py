@@ -9,7 +9,8 @@ from frtop_probe.wire.values import Int, Real, Value
 class OutputFile(Value, frozen=True):
     """Where one or more streams of a rank or its launcher go, and the last text there.
 
-    `streams` are some of "stdout", "stderr", "launcher's stdout", "launcher's stderr". `text` is
+    `streams` are some of "stdout", "stderr", "launcher's stdout", "launcher's stderr",
+    "stdout through tee". `text` is
     the end of the file, which has `size` bytes and was last written `quiet_s` before it was read.
     `error` is one of "", "not a file", "permission", "gone" (deleted or replaced since the process
     ended), "deadline", "failed"; `help` is the message for the user.

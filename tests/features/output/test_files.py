@@ -188,6 +188,35 @@ def test_what_is_no_file_says_so(
     assert kind in found.help
 
 
+def test_the_file_of_a_program_that_reads_the_pipe_is_read(tmp_path: Path) -> None:
+    path, pid, wait = tmp_path / "job.out", tmp_path / "pid", tmp_path / "wait"
+    os.mkfifo(wait)
+    program = f"echo first; echo oops >&2; echo $$ > {pid}; read _ < {wait}"
+    command = f"sh -c '{program}' 2>&1 | tee {path}; true"
+    shell = subprocess.Popen(["sh", "-c", command], stdout=subprocess.DEVNULL)
+    ends = os.open(wait, os.O_RDWR)
+    wait_for(lambda: path.exists() and "oops" in path.read_text() and pid.exists(), "tee writes")
+    number = int(wait_for(pid.read_text, "the pid"))
+    found = processes.read_stat(number)
+    assert found is not None
+    rank: Any = SimpleNamespace(
+        pid=number, start_ticks=found.start_ticks, lives=True, key=7, identity=None,
+        output_places=(),
+    )  # fmt: skip
+
+    def of_tee() -> wire.OutputFile:
+        (file,) = [one for one in read(rank).files if one.path == str(path)]
+        return file
+
+    assert of_tee().text == "first\noops\n"
+    assert of_tee().streams[:2] == ("stdout through tee", "stderr through tee")
+    os.write(ends, b"\n")
+    shell.wait(60)
+    os.close(ends)
+    rank.lives = False
+    assert of_tee().text == "first\noops\n"  # the agent knows where the lines are
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
 def test_a_file_of_another_user_is_left_alone(tmp_path: Path, start: Start) -> None:
     path = tmp_path / "job.out"

@@ -83,7 +83,9 @@ class OutputReader:
             return structs.replace(answer, error="busy", help=text)
         size = max(0, min(request.size, MAX_BYTES))
         try:
-            reading = daemon_thread.run(lambda: self._read_all(places, size), "frtop output")
+            reading = daemon_thread.run(
+                lambda: self._read_all(rank.pid, places, size), "frtop output"
+            )
         except RuntimeError as error:  # no more threads
             self._free.release()
             return structs.replace(answer, error="failed", help=str(error))
@@ -93,16 +95,18 @@ class OutputReader:
             text = f"the file system did not answer in {DEADLINE_S:.0f} s"
             files = tuple(
                 wire.OutputFile(path, streams, error="deadline", help=text)
-                for path, streams, _ in _by_file(places)
+                for path, streams, _ in _by_file(rank.pid, places)
             )
         return structs.replace(answer, files=files, at_ns=time.monotonic_ns())
 
-    def _read_all(self, places: Sequence[OutputPlace], size: int) -> tuple[wire.OutputFile, ...]:
+    def _read_all(
+        self, pid: int, places: Sequence[OutputPlace], size: int
+    ) -> tuple[wire.OutputFile, ...]:
         """Runs in a thread."""
         try:
             return tuple(
                 self._read_one(wire.OutputFile(path, streams), alike, size)
-                for path, streams, alike in _by_file(places)
+                for path, streams, alike in _by_file(pid, places)
             )
         finally:
             self._free.release()
@@ -157,11 +161,11 @@ def _is_off(rank: TrackedRank) -> bool:
 
 
 def _by_file(
-    places: Sequence[OutputPlace],
+    pid: int, places: Sequence[OutputPlace]
 ) -> Iterator[tuple[str, tuple[str, ...], tuple[OutputPlace, ...]]]:
-    """Path, streams and descriptors of each file. What is no file of a launcher is left out."""
-    shown = [one for one in places if one.pid == places[0].pid or one.target.startswith("/")]
-    shown = [one for one in shown if one.pid == places[0].pid or not one.target.startswith("/dev/")]
+    """Path, streams and descriptors of each file. Of other processes than the rank, only files."""
+    shown = [one for one in places if one.pid == pid or one.target.startswith("/")]
+    shown = [one for one in shown if one.pid == pid or not one.target.startswith("/dev/")]
     for _, group in groupby(sorted(shown, key=lambda one: one.file), lambda one: one.file):
         alike = tuple(sorted(group, key=places.index))
         yield alike[0].target, tuple(one.stream for one in alike), alike
