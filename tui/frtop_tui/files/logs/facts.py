@@ -307,6 +307,7 @@ class Reader:
         self._failed_rank: int | None = None  # of the last row of torchrun's table
         self._in_table: dict[tuple[int, int], RankLines] = {}  # exceptions there: by part, rank
         self._of_nobody = 0  # tracebacks
+        self._crashes: list[tuple[int, Thrown]] = []  # of nobody known; with their parts
         self._local: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         self._file_of = [0]  # by part
         self._failed: list[_Failed] = []
@@ -314,6 +315,7 @@ class Reader:
         self._stacks = StackLines[_Process]()
         self._tied: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
         self._checks: list[tuple[int, Disagreement | MissedBarrier]] = []  # with their parts
+        self._ranked = False  # whether tasks are ranks: known at the end
         self._ended: list[_Ended] = []
         self._closed: dict[int, set[int]] = {}  # by file: pids that torchrun has ended
         self._step_ends = False  # srun ends those that are left
@@ -370,6 +372,7 @@ class Reader:
         self._drop_traces()
         self._add_sites()
         self._find_restarts()
+        self._ranked = self._tasks_are_ranks()
         facts = self._facts
         checks = [check for part, check in self._checks if self._is_judged(part)]
         facts.disagreements = [one for one in checks if isinstance(one, Disagreement)]
@@ -400,7 +403,8 @@ class Reader:
     def _add_exceptions(self) -> None:
         """Those that torchrun's table has, or that no line gives to a rank.
 
-        The only one of nobody known is that of the only rank that failed without one.
+        The only one of nobody known is that of the only rank that failed without one, the only
+        crash that of the only one that aborted.
         """
         facts = self._facts
         for (part, rank), one in self._in_table.items():
@@ -415,11 +419,24 @@ class Reader:
         ]
         if len(failed) == len(facts.unknown) == self._of_nobody == 1:
             failed[0].thrown = facts.unknown.pop()
+        aborted = [
+            one
+            for one in facts.ranks.values()
+            if one.exit is not None and one.exit.code == -signals.SIGABRT and one.thrown is None
+        ]
+        crashes = [crash for part, crash in self._crashes if self._is_judged(part)]
+        if len(aborted) == len(crashes) == 1:
+            aborted[0].thrown = crashes[0]
 
     def _tasks_are_ranks(self) -> bool:
-        """Whether lines show it. A task of torchrun has other ranks, and says how they ended."""
+        """Whether lines show it: their prefixes, or the exception of a program.
+
+        A task of torchrun has other ranks, and says how they ended.
+        """
         by_torchrun = self._local or self._failed
-        return bool(self._tasks) and not by_torchrun and all(a == b for a, b in self._tasks)
+        raised = (one.said.thrown for one in self._processes.values() if one.task >= 0)
+        shown = bool(self._tasks) or any(one is not None and _is_users(one) for one in raised)
+        return shown and not by_torchrun and all(a == b for a, b in self._tasks)
 
     def _are_ranks(self, one: _Ended) -> bool:
         """Those of mpirun are; processes of spawn, if nothing else names ranks.
@@ -427,7 +444,7 @@ class Reader:
         Whoever ends a whole job sends SIGTERM, and spawn reports only one of its processes.
         """
         if one.by == "ended tasks":
-            return self._tasks_are_ranks()
+            return self._ranked
         if one.by == "ended spawned":
             alone = len(self._ended) == 1 and not self._facts.ranks
             alone = alone and one.exit.code != -signals.SIGTERM
@@ -452,7 +469,7 @@ class Reader:
     def _rank_of(self, file: int, process: _Process) -> int | None:
         """Its rank, the one that torchrun's table has for its local rank, or its task."""
         if process.rank is None and process.local_rank < 0 <= process.task:
-            return process.task if self._tasks_are_ranks() else None
+            return process.task if self._ranked else None
         if process.rank is not None:
             return process.rank
         named = self._tied.get((file, process.prefix), set())
@@ -819,7 +836,8 @@ class Reader:
         crash = Thrown(kind, what, (), one.line, *times, uncaught=True)
         if said.thrown is None or not said.thrown.uncaught:
             said.thrown = crash
-        if one.process.rank is None:
+        if one.process.rank is None and one.process.local_rank < 0:
+            self._crashes += [(self._part, crash)][: MAX_REMARKS - len(self._crashes)]
             self._of_nobody += 2  # the exit status of 1 is that of another process
 
     def _drop_traces(self) -> None:
@@ -839,6 +857,12 @@ def _fatal_exit(stack: LoggedStack) -> LoggedExit | None:
 
 def _is_rank(rank: int | None) -> bool:
     return rank is None or 0 <= rank < MAX_RANKS
+
+
+def _is_users(thrown: Thrown) -> bool:
+    """Whether a training raised it, and not what starts one."""
+    started = any("torch/distributed/run.py" in file for file, _, _ in thrown.frames)
+    return thrown.kind not in LAUNCHERS and not started
 
 
 def _signed(text: str | None) -> int | None:
