@@ -16,6 +16,7 @@ import pytest
 import zmq
 
 from connect.conftest import Start
+from free_port import free_port
 from frtop_probe import keys, wire
 from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Announcement
@@ -33,6 +34,8 @@ from frtop_tui.errors import Unreachable, WrongKey
 from waiting import wait_for
 
 Event = TypeVar("Event", bound=ConnectionEvent)
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE" + bytes(48)
+"""Of ZeroMQ's protocol."""
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +149,30 @@ def test_another_key_is_told_from_absence_and_is_used_once_both_sides_know_each_
         assert wait_for_event(connections, UpdateReceived).key == pair.public
     finally:
         connections.close()
+
+
+@pytest.mark.parametrize(
+    ("announced", "error", "says"),
+    [(True, Unreachable, "ended while frtop connected"), (False, WrongKey, "is not ours")],
+)
+def test_an_agent_that_is_killed_in_the_handshake_is_not_taken_for_one_with_another_key(
+    connections: AgentConnections,
+    pair: keys.KeyPair,
+    announced: bool,
+    error: type[Exception],
+    says: str,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+        port = dying.getsockname()[1]
+        key = pair.public if announced else b""
+        connections.connect(Endpoint("node0", "127.0.0.1", free_port(), port, key))
+        connection = dying.accept()[0]
+        wait_for(lambda: connection.recv(1, socket.MSG_PEEK), "it greets")
+        connection.sendall(GREETING)
+        connection.close()  # unread: a reset, as of a process that is killed
+        failed = wait_for_event(connections, ConnectionFailed)
+    assert isinstance(failed.error, error)
+    assert says in str(failed.error)
 
 
 def test_a_stopped_agent_is_named_here_and_elsewhere_not_taken_for_one_with_another_key(

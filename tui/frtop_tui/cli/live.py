@@ -37,6 +37,8 @@ NOBODY_S: Final = 0.5
 """A problem that lasts this long while no host reports is final."""
 FIRST_ANSWER_S: Final = 3.0
 """How long to wait for the first answer of any host."""
+FAILED_S: Final = 1.5
+"""Hosts that have failed for this long will not answer; an agent that has just ended may return."""
 BESIDE_S: Final = 1.0
 """How long a settled verdict waits for what belongs beside it, such as the output of a rank."""
 
@@ -295,6 +297,7 @@ class AppearanceTimer:
     def __init__(self) -> None:
         self._created = self._begun = time.monotonic()
         self._reported_at: float | None = None
+        self._failed_at = math.inf
 
     @property
     def waited_s(self) -> float:
@@ -314,6 +317,9 @@ class AppearanceTimer:
             Unreachable: none of the hosts can be reached.
         """
         searched_s = self.searched_s(frame)
+        failed = [host for host in frame.hosts if host.state == "failed"]
+        all_failed = bool(failed) and len(failed) == len(frame.hosts)
+        self._failed_at = min(self._failed_at, time.monotonic()) if all_failed else math.inf
         if frame.ranks:
             return
         from frtop_tui.connect.agent_start import is_starting  # noqa: PLC0415 - as in `connect`
@@ -329,8 +335,8 @@ class AppearanceTimer:
         over = searched if reported else self.waited_s > NOBODY_S
         if frame.problem and over:
             raise NoAgent(frame.problem.text, frame.problem.next)
-        failed = [host for host in frame.hosts if host.state == "failed"]
-        if failed and len(failed) == len(frame.hosts) and self.waited_s > FIRST_ANSWER_S:
+        lasts = time.monotonic() - self._failed_at > FAILED_S
+        if all_failed and lasts and self.waited_s > FIRST_ANSWER_S:
             problem = failed[0].problem or Problem(f"{failed[0].name} cannot be reached")
             raise Unreachable(problem.text, problem.next)
 

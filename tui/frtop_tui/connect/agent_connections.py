@@ -44,6 +44,7 @@ from frtop_tui.connect.handshake import (
     AgentKeys,
     absent,
     disconnected,
+    gone_meanwhile,
     incompatible,
     no_key_fits,
     not_admitted,
@@ -182,13 +183,15 @@ class AgentConnections:
         self._sub_of(link.agent_key).disconnect(link.endpoint.update_url)
 
     def _try_next_key(self, link: _Link) -> Iterator[ConnectionEvent]:
-        """The key was wrong: the agent has ended the handshake."""
+        """The agent has ended the handshake: the key was wrong, or it was killed."""
         if link.untried:
             self._reconnect_in(link, NEXT_KEY_S)
             link.phase = _Phase.TRYING
             return
         self._reconnect_in(link, RECONNECT_S)
-        yield ConnectionFailed(link.endpoint.host, no_key_fits(link.endpoint, self._keys))
+        endpoint = link.endpoint
+        error = gone_meanwhile(endpoint) if endpoint.key else no_key_fits(endpoint, self._keys)
+        yield ConnectionFailed(endpoint.host, error)
 
     def _reconnect_in(self, link: _Link, seconds: float) -> None:
         """Closes now and connects later: after a refusal, libzmq does not retry by itself."""

@@ -87,6 +87,15 @@ def no_key_fits(endpoint: Endpoint, agent_keys: AgentKeys) -> FrtopError:
     )
 
 
+def gone_meanwhile(endpoint: Endpoint) -> FrtopError:
+    """An agent that announced its key did not prove it."""
+    return Unreachable(
+        f"the agent on {endpoint.host} ended while frtop connected to it, or another program has"
+        f" its port {endpoint.ask}",
+        "try again: ranks with a recorder start another agent within seconds",
+    )
+
+
 def not_an_agent(endpoint: Endpoint) -> FrtopError:
     return Unreachable(
         f"the service at {endpoint.address}:{endpoint.ask} ({endpoint.host}) is not a frtop agent",
