@@ -36,9 +36,9 @@ from frtop_tui.cli import main
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.loader import open_paths
-from frtop_tui.files.logs.facts import Reader
 from frtop_tui.files.logs.job import frame_of
 from frtop_tui.files.logs.patterns import WORDS
+from frtop_tui.files.logs.reader import Reader
 from frtop_tui.files.logs.scan import searched
 from frtop_tui.text.html_page import html_page
 from frtop_tui.text.incident import incident_of

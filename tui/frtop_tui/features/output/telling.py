@@ -14,8 +14,9 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.files.logs.facts import LogFacts, RankLines, Reader
+from frtop_tui.files.logs.facts import LogFacts, RankLines
 from frtop_tui.files.logs.patterns import WORDS
+from frtop_tui.files.logs.reader import Reader
 from frtop_tui.files.logs.scan import searched
 from frtop_tui.job.naming import printable
 from frtop_tui.job.units import duration

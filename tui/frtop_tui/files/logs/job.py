@@ -32,10 +32,10 @@ from frtop_tui.files.logs.facts import (
     LogFacts,
     MissedBarrier,
     RankLines,
-    Reader,
     WrapperCall,
 )
 from frtop_tui.files.logs.patterns import NOT_COMPARABLE, OPS, SECONDS, WORDS
+from frtop_tui.files.logs.reader import Reader
 from frtop_tui.files.logs.scan import LogLine, RawLine, lines_of, searched
 from frtop_tui.files.stacks import Stacks
 from frtop_tui.job.groups import group_views
