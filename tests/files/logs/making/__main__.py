@@ -66,9 +66,10 @@ def main() -> int:
                 verdict = f"{judged(made, frame)}: {sorted(named(frame)) or 'nobody'}"
             counts[verdict.split(":")[0]] += 1
             print(f"{number}/{len(wanted)} {run.made.name}: {verdict}", flush=True)
-    pack(out, all_made, out / ARCHIVE)
-    size = (out / ARCHIVE).stat().st_size
-    print(f"{dict(counts)}; {out / ARCHIVE}: {size:,} bytes")
+    print(dict(counts))
+    if options.only == "*":
+        pack(out, all_made, out / ARCHIVE)
+        print(f"{out / ARCHIVE}: {(out / ARCHIVE).stat().st_size:,} bytes")
     return 1 if counts["wrong"] else 0
 
 

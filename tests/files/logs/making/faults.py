@@ -50,7 +50,7 @@ FAULTS: Final = (
     Fault("none", runs=3, blamed="none"),
     Fault("SIGKILL", runs=4),
     Fault("SIGTERM"),
-    Fault("SIGINT"),
+    Fault("SIGINT", (*TORCHRUN, "srun", "mpirun")),  # a shell and spawn have it ignored
     Fault("SIGSEGV"),
     Fault("SIGSEGV, faulthandler"),
     Fault("SIGBUS"),
