@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,12 @@ def test_the_last_line_is_what_a_terminal_shows(text: str, ends: list[str]) -> N
 def test_many_lines_of_one_kind_are_few_beside_a_verdict() -> None:
     frame = with_output(scenes.hung(), {37: TORN * 50, 0: TORN * 50})
     assert len(telling_lines(frame)) <= MOST_LINES + 2
+
+
+def test_what_the_watcher_writes_there_is_not_quoted_in_turn() -> None:
+    line = json.dumps({"at": "2026-11-29T17:43:14.784+00:00", "event": "confirmed", "beside": TORN})
+    (last,) = telling_lines(with_output(scenes.hung(), {37: f"step 41\n{line}\n"}))
+    assert last.endswith(": step 41")
 
 
 def test_one_file_of_several_ranks_is_quoted_once() -> None:

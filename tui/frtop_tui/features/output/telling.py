@@ -27,6 +27,8 @@ MOST_LINES: Final = 6
 _OF_ONE_KIND: Final = 2
 _LONGEST: Final = 200
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_WATCHER: Final = re.compile(r'^\{"at": "[^"\n]{1,40}", "event": .*$', re.MULTILINE)
+"""Lines of `frtop run --watch`: they quote what is quoted here, and would be quoted in turn."""
 _Line = tuple[int, str]
 """Number and text."""
 
@@ -72,7 +74,8 @@ def facts_in(text: str, year: int) -> LogFacts:
     """What the reader of logs finds in the end of a file."""
     reader = Reader(year)
     reader.begin("", None)
-    for line in searched(io.BytesIO(text.encode("utf-8", "replace")), WORDS, reader.wants_all):
+    said = _WATCHER.sub("", text).encode("utf-8", "replace")
+    for line in searched(io.BytesIO(said), WORDS, reader.wants_all):
         reader.take(line)
     return reader.finish()
 
@@ -128,7 +131,8 @@ def _all_lines(facts: LogFacts) -> Iterator[_Line]:
 
 def _last_line(one: ReadFile, said: list[str]) -> str:
     """How long nobody had written to a file, and the last line there."""
-    line = next((line for line in reversed(lines_of(one.file.text)) if line.strip()), "")
+    lines = lines_of(_WATCHER.sub("", one.file.text))
+    line = next((line for line in reversed(lines) if line.strip()), "")
     when = f"{one.name}: last written {duration(one.file.quiet_s)} before it was read"
     text = printable(line.strip())[:_LONGEST]
     return when if not text or f"{one.name}: {text}" in said else f"{when}: {text}"
