@@ -116,6 +116,9 @@ def test_stacks_of_the_installed_py_spy(tmp_path: Path, option: str) -> None:
         process.communicate()
     text = PySpyText()
     assert all(text.take(line) for line in said.splitlines())
+    assert not text.done
+    assert text.take("")
+    assert text.done
     assert (text.pid, text.command.endswith("--local_rank=3")) == (process.pid, True)
     main, other = sorted(text.threads, key=lambda one: one.name != "MainThread")
     python = [one for one in main.frames if not one.native]

@@ -37,7 +37,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.loader import open_paths
 from frtop_tui.files.logs.job import frame_of
-from frtop_tui.files.logs.patterns import WORDS
+from frtop_tui.files.logs.patterns import SECONDS, WORDS
 from frtop_tui.files.logs.reader import Reader
 from frtop_tui.files.logs.scan import searched
 from frtop_tui.text.html_page import html_page
@@ -577,6 +577,19 @@ _LINES = [
     *REMARKS,
     RESTART,
     FAILED.format(agent=42, local=3, pid=4242),
+    "Fatal Python error: Segmentation fault",
+    "Thread 0x00007fdb93fddb80 (most recent call first):",
+    '  File "/home/me/train.py", line 3 in step',
+    "Process 4242: sglang::scheduler_TP1",
+    "Python v3.11.4 (/usr/bin/python3.11)",
+    'Thread 4242 (active+gil): "MainThread"',
+    "    step (train.py:3)",
+    "            size: 3",
+    "[rank1]:[E1129 10:11:12.1 a.cpp:667] Stack trace of the failed collective: ",
+    "#0 step from /home/me/train.py:3",
+    "[2026-11-29 10:11:12 TP3] Scheduler hit an exception: Traceback (most recent call last):",
+    "a:16:17 [0] NCCL INFO comm 0x1f rank 1 nranks 4 cudaDev 0 - Init COMPLETE",
+    "a:16:17 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.3<0>",
 ]
 _ODD = [
     "-1",
@@ -602,7 +615,8 @@ def test_no_log_makes_it_fail(lines: list[str], chance: random.Random) -> None:
     ]
     reader = Reader(2026)
     reader.begin("job.out", None)
-    for line in searched(io.BytesIO("\n".join(odd).encode()), WORDS, reader.wants_all):
+    stream = io.BytesIO("\n".join(odd).encode())
+    for line in searched(stream, WORDS, reader.wants_all, seconds=SECONDS):
         reader.take(line)
     facts = reader.finish()
     if facts.some:

@@ -19,7 +19,9 @@ _THREAD: Final = re.compile(
     r"Thread (?:(?P<tid>\d{1,10})|0x(?P<ident>[0-9A-Fa-f]{1,16}))"
     r" \((?P<state>active\+gil|active|idle)\)(?:: \"(?P<name>.*)\")?"
 )
-_CALL: Final = re.compile(r" {4}(?P<of>\S.{0,999}) \((?P<file>[^()]{1,999}?)(?::(?P<line>\d+))?\)")
+_CALL: Final = re.compile(
+    r" {4}(?P<of>\S.{0,999}) \((?P<file>[^()]{1,999}?)(?::(?P<line>\d{1,9}))?\)"
+)
 _VALUE: Final = re.compile(r" {12}(?P<name>\w{1,200}): (?P<value>.*)")
 _PYTHON: Final = (".py", ".pyx", ">")
 """How files of Python end; others with a line are C with debug information."""
@@ -28,15 +30,14 @@ _AT: Final = re.compile(
     r" \(most recent call first\):"
 )
 _FILE: Final = re.compile(
-    r'  File "(?P<file>[^"]{0,999})", line (?P<line>\d+|\?\?\?) in (?P<of>.+)'
+    r'  File "(?P<file>[^"]{0,999})", line (?P<line>\d{1,9}|\?\?\?) in (?P<of>.+)'
 )
 _NO_FRAME: Final = re.compile(r"  (?:\.\.\.|<.*>|Garbage-collecting)")
 _STATE: Final = re.compile(r"Python runtime state: ")
 _NUMBERED: Final = re.compile(
-    r"#(?P<number>\d{1,4}) (?P<of>.{1,999}) from (?P<file>.{1,999}):(?P<line>\d+)"
+    r"#(?P<number>\d{1,4}) (?P<of>.{1,999}) from (?P<file>.{1,999}):(?P<line>\d{1,9})"
 )
 _BOOTSTRAP: Final = re.compile(r"\b_bootstrap$")
-MAX_LINE: Final = 2**31
 
 
 def begun(text: str) -> StackText:
@@ -51,6 +52,7 @@ class StackText(Protocol):
 
     pid: int  # 0: not said
     command: str
+    done: bool  # no further lines can follow
 
     def take(self, text: str) -> bool:
         """Takes its next line; False if that is none of it."""
@@ -66,6 +68,7 @@ class PySpyText:
 
     pid: int = 0
     command: str = ""
+    done: bool = False
     _threads: list[Thread] = field(default_factory=list)
 
     def take(self, text: str) -> bool:
@@ -81,8 +84,10 @@ class PySpyText:
                 self._threads.append(self._thread(found))
         elif frames is None and (found := _PROCESS.fullmatch(text)) is not None:
             self.pid, self.command = int(found["pid"]), found["command"][:1000]
+        elif not text.strip():
+            self.done = bool(frames)
         else:
-            return not text.strip() or (frames is None and _ABOUT.match(text) is not None)
+            return frames is None and _ABOUT.match(text) is not None
         return True
 
     def _thread(self, found: re.Match[str]) -> Thread:
@@ -102,7 +107,7 @@ class PySpyText:
 
 def _call(found: re.Match[str]) -> CallFrame:
     """A frame; py-spy writes no line for C frames, or that of a C file."""
-    file, line = found["file"], min(int(found["line"] or 0), MAX_LINE)
+    file, line = found["file"], int(found["line"] or 0)
     native = not line or not file.endswith(_PYTHON)
     return CallFrame(found["of"], file, line, module=file if native else None)
 
@@ -113,6 +118,7 @@ class FaultText:
 
     pid: int = 0
     command: str = ""
+    done: bool = False
     _threads: list[Thread] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
 
@@ -130,9 +136,8 @@ class FaultText:
                 )
         elif self._threads and (found := _FILE.fullmatch(text)) is not None:
             line = int(found["line"]) if found["line"].isdecimal() else 0
-            self._threads[-1].frames.append(
-                CallFrame(found["of"], found["file"], min(line, MAX_LINE))
-            )
+            self._threads[-1].frames.append(CallFrame(found["of"], found["file"], line))
+            self.done = found["of"] == "<module>"
         else:
             known = _NO_FRAME if self._threads else _STATE
             return not text.strip() or known.match(text) is not None
@@ -152,13 +157,14 @@ class OpText:
 
     pid: int = 0
     command: str = ""
+    done: bool = False
     frames: list[wire.TraceFrame] = field(default_factory=list)
 
     def take(self, text: str) -> bool:
         found = _NUMBERED.fullmatch(text)
         if found is None or int(found["number"]) != len(self.frames) or len(self.frames) > 512:
             return False
-        line = min(int(found["line"]), MAX_LINE)
+        line = int(found["line"])
         self.frames.append(wire.TraceFrame(found["of"], found["file"], line))
         return True
 

@@ -133,10 +133,10 @@ class StackLines(Generic[P]):
         one = self._open.get(key)
         if one is None:
             return False
-        if one.text.take(head.text):
-            return True
-        self.end(key)
-        return False
+        is_its = one.text.take(head.text)
+        if not is_its or one.text.done:
+            self.end(key)
+        return is_its
 
     def end(self, key: tuple[str, int | None]) -> None:
         one = self._open.get(key)
