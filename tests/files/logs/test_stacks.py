@@ -18,6 +18,8 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.loader import open_paths
 from frtop_tui.files.logs.prefixes import wall_ns_of
 from frtop_tui.files.logs.stack_text import FaultText, PySpyText
+from frtop_tui.text.lines import join, text_of
+from frtop_tui.text.stacks import thread_parts
 
 SPY = Path(sys.executable).with_name("py-spy")
 TIMEOUT_S = 60
@@ -152,6 +154,7 @@ def test_stacks_of_the_installed_faulthandler(
     frame = open_paths([log])
     assert main_of(frame, 0) == ["inner", "load", "<module>"]
     assert [thread.name for thread in frame.ranks[0].threads] == ["", "MainThread"]
+    assert text_of(join(thread_parts(frame.ranks[0].threads[1]))) == "MainThread"  # not "idle"
     assert [(one.kind, one.culprits) for one in frame.verdicts] == verdicts
     if verdicts:
         assert signal.Signals(signal.SIGSEGV).name in frame.verdicts[0].headline

@@ -48,14 +48,16 @@ def thread_parts(
     """Name and state of a thread. A waiting thread is `idle`, even if it hangs.
 
     `alike` threads share its name and stack; `name` replaces its own; `kernel` is its state there.
+    faulthandler says neither which threads run nor their kernel's number, which is 0 then.
     """
+    runs = plain("active" if thread.active else "idle", "" if thread.active else "dim")
     return (
         plain(name or thread.name or "thread", "strong"),
         plain(f"{alike} threads alike" if alike > 1 else ""),
-        plain("active" if thread.active else "idle", "" if thread.active else "dim"),
+        runs if thread.tid or thread.active else plain(""),
         plain("holds the GIL" if thread.owns_gil else "", "warn"),
         plain(kernel, "dim"),
-        plain(f"tid {thread.tid}", "dim"),
+        plain(f"tid {thread.tid}" if thread.tid else "", "dim"),
     )
 
 
