@@ -181,6 +181,7 @@ def test_a_rank_in_torchruns_table_has_not_gone_on(tmp_path: Path) -> None:
         ([RAISED], {1: 1}, {1}),
         ([RAISED, RAISED], {1: 1}, set()),  # whose is which?
         ([RAISED], {1: 1, 2: 1}, set()),
+        ([RAISED, CLOSED.format("", 2)], {1: 1, 2: 1}, set()),  # handled, perhaps
         ([RAISED], {1: -15}, set()),
         ([RAISED.replace("ValueError", "torch.distributed.DistStoreError").replace(
             "bad sample", "Timed out after 21 seconds waiting for clients. 3/4 clients joined.")],

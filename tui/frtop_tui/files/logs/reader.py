@@ -272,13 +272,11 @@ class Reader:
             if said is not None and self._is_judged(part):
                 printed = said.thrown is not None and said.thrown.uncaught
                 said.thrown = said.thrown if printed else one.thrown or said.thrown
-        failed = [
-            one
-            for one in facts.ranks.values()
-            if one.exit is not None and one.exit.code == 1 and one.thrown is None
-        ]
-        if len(failed) == len(facts.unknown) == self._of_nobody == 1:
-            failed[0].thrown = facts.unknown.pop()
+        failed = [one for one in facts.ranks.values() if one.exit is not None and one.exit.code > 0]
+        if len(failed) == len(facts.unknown) == self._of_nobody == 1 and failed[0].thrown is None:
+            thrown, ended = facts.unknown[0], failed[0].exit
+            if ended is not None and ended.code == 1 and ended.line.file == thrown.line.file:
+                failed[0].thrown = facts.unknown.pop()
         aborted = [
             one
             for one in facts.ranks.values()
