@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
 
 
-def run() -> NoReturn:
+def run() -> None:
     """Runs the command line; exits even if a thread still reads a closed terminal."""
-    try:  # ^C may come while these are loaded, and is no error
+    try:  # ^C may come while all of this is loaded, and is no error
         from frtop_tui.cli import main  # noqa: PLC0415
         from frtop_tui.terminal import end  # noqa: PLC0415
 
