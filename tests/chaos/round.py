@@ -152,7 +152,7 @@ class Chaos:
         if problem := screen.problem or "; ".join(site.problems):
             raise WrongError(problem)
         if screen.gaps.hidden:
-            raise WrongError(f"{screen.gaps.hidden} ops are neither shown nor counted as lost")
+            raise WrongError(f"ops neither shown nor counted as lost: {screen.gaps.hidden}")
         forker.ask(do="stop")
         _leave(folder, site)
 
@@ -173,7 +173,7 @@ def _environment(plan: Plan, folder: Path) -> dict[str, str]:
     """Returns what ranks, agents and operators get."""
     return {
         "FRTOP_DIR": str(folder / "frtop"),
-        "FRTOP_KEY_FILE": str(folder / "key"),
+        "FRTOP_KEY_FILE": str(folder.parent / "key"),  # as after the first use of frtop
         "FRTOP_BIND": "127.0.0.1",
         "FRTOP_AGENT_WITH": str(os.getpid()),
         "FRTOP_BOXES": "0",
@@ -251,6 +251,8 @@ def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
     if TRACEBACK in said.stderr:
         raise WrongError(f"diagnose: {said.stderr[-2000:]}")
     if not said.stdout.startswith("{"):
+        if len(site.blind) == plan.ranks:  # nothing in the folder tells of the job any more
+            return ""
         return f"diagnose says {said.stderr[-500:]}"
     document: dict[str, Any] = json.loads(said.stdout)
     states = {int(rank): one["state"] for rank, one in document["ranks"].items()}

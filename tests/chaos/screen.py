@@ -14,16 +14,20 @@ from typing import Any, Final
 
 PIPE_BYTES: Final = 4096
 """So small that a reader who stops is noticed."""
+AT_FIRST: Final = 64
+"""Among its first ops, a stream leaves out those that were over before it began."""
 END_S: Final = 30.0
 TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 class Gaps:
-    """Numbers of a stream's ops that it has left out, and those that it has counted as lost."""
+    """Numbers of a stream's ops that it has left out, and how many it has counted as lost."""
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[int, str], int] = {}
-        self._left_out = self._counted = 0
+        self._first: dict[tuple[int, str], int] = {}
+        self._newest: dict[tuple[int, str], int] = {}
+        self._missing: set[tuple[int, str, int]] = set()
+        self._counted = 0
 
     def take(self, event: dict[str, Any]) -> None:
         """Takes an event; only collectives with exact numbers have one for each op."""
@@ -31,14 +35,18 @@ class Gaps:
             self._counted += event["counts"].get("op_issued", 0)
         elif event["event"] == "op_issued" and event["exact"] and not event["p2p"]:
             which, number = (event["rank"], event["group"]), event["number"]
-            before = self._numbers.get(which, number - 1)
-            self._numbers[which] = max(number, before)
-            self._left_out += max(0, number - before - 1)
+            begin = self._first.setdefault(which, number) + AT_FIRST
+            newest = self._newest.get(which, number - 1)
+            self._newest[which] = max(number, newest)
+            left_out = range(max(begin, newest + 1), number)
+            self._missing.update((*which, one) for one in left_out)
+            self._missing.discard((*which, number))  # an op may be seen late
 
     @property
-    def hidden(self) -> int:
-        """How many ops are neither written nor counted as lost."""
-        return max(0, self._left_out - self._counted)
+    def hidden(self) -> str:
+        """Which ops are neither written nor counted as lost; "" if there are none."""
+        count = len(self._missing) - self._counted
+        return f"{count}, among them {sorted(self._missing)[:8]}" if count > 0 else ""
 
 
 class Screen:
