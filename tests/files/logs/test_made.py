@@ -12,6 +12,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from files.logs.judging import frame_of, judged, unpack
 
 LOGS: Final = Path(__file__).with_name("made.tar.xz")
@@ -54,3 +56,17 @@ def test_nobody_else_is_blamed_for_a_fault_that_was_made(tmp_path: Path) -> None
         name for name in found["undecided"] if not any(fnmatch(name, one) for one in UNDECIDED)
     ] == []
     assert len(found["right"]) >= RIGHT
+
+
+@pytest.mark.parametrize("half", ["first", "last"])
+def test_nor_is_anybody_by_half_of_a_log(tmp_path: Path, half: str) -> None:
+    wrong = []
+    for made in unpack(LOGS, tmp_path):
+        if made.fault == "restart" and half == "first":
+            continue  # it has the attempt before, which another rank ended
+        for log in [*(tmp_path / made.name).rglob("*.out"), *(tmp_path / made.name).rglob("*.log")]:
+            lines = log.read_bytes().splitlines(keepends=True)
+            middle = len(lines) // 2
+            log.write_bytes(b"".join(lines[:middle] if half == "first" else lines[middle:]))
+        wrong += [made.name] if judged(made, frame_of(tmp_path / made.name)) == "wrong" else []
+    assert wrong == []
