@@ -114,17 +114,18 @@ def _signal(pids: list[int], number: int) -> None:
 
 @contextmanager
 def _no_descriptors(site: Site) -> Iterator[None]:
-    """No agent can open anything."""
-    highest = {}
-    for agent in site.agents():
+    """The agent can open nothing; one that is still being loaded by Python could not start."""
+    card = announcement.find_agent(site.folder)
+    highest = 0
+    if card is not None:
         with suppress(psutil.Error, ProcessLookupError):
-            highest[agent.pid] = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)[1]
-            now = agent.num_fds(), highest[agent.pid]
-            resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, now)
+            highest = resource.prlimit(card.pid, resource.RLIMIT_NOFILE)[1]
+            now = psutil.Process(card.pid).num_fds(), highest
+            resource.prlimit(card.pid, resource.RLIMIT_NOFILE, now)
     yield
-    for pid, limit in highest.items():
+    if card is not None and highest:
         with suppress(ProcessLookupError):
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, limit))
+            resource.prlimit(card.pid, resource.RLIMIT_NOFILE, (highest, highest))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from frtop_tui.cli import live as live_command
 from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis import confirmation
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
+from frtop_tui.errors import FrtopError, NoAgent, NoJob, Unreachable, UsageError
 from frtop_tui.files import capture
 from frtop_tui.files.output_path import default_path, unused_path
 from frtop_tui.job.model import Coverage, CoverageNote, HostView, Problem, Writing
@@ -269,6 +269,20 @@ def test_time_in_which_hosts_are_only_being_reached_does_not_count(
     clock[0] = 60.0
     with pytest.raises(NoAgent, match="a refused us"):
         timer.require_visible(frame)
+
+
+def test_an_agent_that_has_just_ended_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("frtop_tui.cli.live.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("frtop_tui.connect.agent_start.is_starting", lambda: False)
+    timer = live_command.AppearanceTimer()
+    gone = Frame(0, 0, hosts=(HostView("a", "failed", Problem("a ended", "wait")),))
+    back = Frame(0, 0, hosts=(HostView("a", "connecting"),))
+    for clock[0], frame in ((20.0, gone), (21.0, gone), (22.0, back), (23.0, gone), (24.0, gone)):
+        timer.require_visible(frame)
+    clock[0] = 25.0
+    with pytest.raises(Unreachable, match="a ended"):
+        timer.require_visible(gone)
 
 
 def test_progress_names_a_host_that_is_being_reached() -> None:
