@@ -36,7 +36,7 @@ def measure() -> dict[str, list[tuple[int, bool]]]:
     """Runs in a rank; returns, by use, the errors in ns, and whether each is an upper bound."""
     import torch  # noqa: PLC0415 - only the ranks need torch
     import torch.distributed as dist  # noqa: PLC0415
-    from torch.distributed import _functional_collectives as functional  # noqa: PLC0415
+    from torch.distributed import _functional_collectives  # noqa: PLC0415
 
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
     from frtop_probe.ring.layout import Event, Flag  # noqa: PLC0415
@@ -46,6 +46,7 @@ def measure() -> dict[str, list[tuple[int, bool]]]:
     dist.init_process_group("gloo")
     assert lifecycle.recorder is not None
     ring = Ring(lifecycle.recorder.ring.path)
+    functional: Any = _functional_collectives
     rank, tensor, large = dist.get_rank(), torch.ones(1000), torch.ones(2_000_000)
     peer = 1 - rank
 

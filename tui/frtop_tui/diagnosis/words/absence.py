@@ -165,14 +165,7 @@ def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Ab
     evidence = _process_evidence(shown, "pid" if shown is view.process else "thread")
     missing = missing_stacks(view)
     if is_unseen_dump(view):
-        ops = "its unfinished ops do not block it"
-        if not view.pending:
-            ops = "it has finished all ops that it issued"
-        if not view.group_progress:
-            ops = "its dump has no op"
-        text, step = f"{ops}; a dump does not show what it does instead", stacks_step(view)
-        if not view.evidence.has_completion:
-            text = "the lines do not show what it does instead"
+        text, step = _unseen(view), stacks_step(view)
         missing = ("its stack and its process",)
     elif cause.cause == "stopped":
         text, step = _stopped(view, now_ns)
@@ -194,6 +187,17 @@ def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Ab
         text, step = "nothing that was seen shows what it is doing", stacks_step(view)
     evidence += ended_children(view, cause.cause, now_ns)
     return Absence(Why(cause.cause, cause.layer, text), step, evidence, missing)
+
+
+def _unseen(view: Rank) -> str:
+    if not view.evidence.has_completion:
+        return "the lines do not show what it does instead"
+    ops = "its unfinished ops do not block it"
+    if not view.pending:
+        ops = "it has finished all ops that it issued"
+    if not view.group_progress:
+        ops = "its dump has no op"
+    return f"{ops}; a dump does not show what it does instead"
 
 
 def stacks_step(view: Rank, pid: int = 0, *, native: bool = False) -> str:
