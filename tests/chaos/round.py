@@ -35,7 +35,7 @@ PROGRAM: Final = Path(__file__).with_name("job.py")
 LOADED: Final = "torch._dynamo"
 """What takes longest to load in a rank: each optimizer needs it."""
 BEGIN_S: Final = 60.0
-TRUTH_S: Final = 60.0
+TRUTH_S: Final = 120.0
 """Longest time from the last hurt until all screens are right."""
 END_S: Final = 60.0
 """Longest time for a job to end once it is told to, and for frtop to leave."""
@@ -241,6 +241,7 @@ def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
     screen = site.screen
     if screen.problem:
         raise WrongError(screen.problem)
+    screen.start()  # one that gave up while there was no agent
     seen = Seen(screen.health, dict(screen.states), screen.blames)
     if not _is_true(seen, plan, site, dead):
         return f"the screen says {seen}"

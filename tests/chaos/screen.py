@@ -62,13 +62,13 @@ class Screen:
         self._environment = dict(environment)
         self._reads = threading.Event()
         self.counts: Counter[str] = Counter()
-        """Of events, of all that were started."""
+        """Of events, of all that were started; `gave up` counts those that never found the job."""
         self.problem = ""
         """What went wrong in it."""
         self._begin()
 
     def start(self) -> None:
-        """Starts another one if it was ended, which knows nothing of the one before."""
+        """Starts another one if it has ended, which knows nothing of the one before."""
         if self._ended_by_us:
             self._begin()
 
@@ -126,7 +126,10 @@ class Screen:
                 self.problem = self.problem or f"the screen's output: {error!r}"
         with process:
             errors = process.stderr.read()
-        if TRACEBACK in errors or not self._ended_by_us:
+        if process.returncode == 1 and not self.health and TRACEBACK not in errors:
+            self.counts["gave up"] += 1  # it said why, and nobody had seen the job in it
+            self._ended_by_us = True
+        elif TRACEBACK in errors or not self._ended_by_us:
             self.problem = self.problem or (
                 f"the screen ended with status {process.returncode}: {errors[-2000:]}"
             )

@@ -26,12 +26,14 @@ def chaos() -> Iterator[Chaos]:
 
 
 @pytest.mark.job
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", ROUNDS)
 def test_a_job_and_its_screens_get_over_what_is_done_to_them(chaos: Chaos, seed: int) -> None:
     check(chaos, seed, "python")
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(20))
 def test_so_does_a_job_that_nobody_prepared(chaos: Chaos, seed: int) -> None:
     check(chaos, seed, "unprepared")
