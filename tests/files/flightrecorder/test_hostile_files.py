@@ -21,7 +21,7 @@ OPENS: Final = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))
 resource.setrlimit(resource.RLIMIT_AS, ({BYTES}, {BYTES}))
-from frtop_tui.__main__ import main
+from frtop_tui.cli import main
 print(*(main(["diagnose", folder]) for folder in sys.argv[1:]))
 """
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import islice
 from typing import Final
 
 from msgspec import structs
@@ -30,6 +30,8 @@ SWITCH: Final = "FRTOP_OUTPUT"
 """`0`, in the environment of a rank or of the agent: nobody gets this output."""
 MAX_BYTES: Final = 64 * 1024
 """Per file: about a thousand lines."""
+MAX_FILES: Final = 8
+"""Per rank, those of the rank itself first: what reads a pipe may have many open."""
 DEADLINE_S: Final = 3.0
 AT_ONCE: Final = 4
 FRESH_S: Final = 1.0
@@ -166,9 +168,11 @@ def _by_file(
     """Path, streams and descriptors of each file. Of other processes than the rank, only files."""
     shown = [one for one in places if one.pid == pid or one.target.startswith("/")]
     shown = [one for one in shown if one.pid == pid or not one.target.startswith("/dev/")]
-    for _, group in groupby(sorted(shown, key=lambda one: one.file), lambda one: one.file):
-        alike = tuple(sorted(group, key=places.index))
-        yield alike[0].target, tuple(one.stream for one in alike), alike
+    files: dict[tuple[str, int], list[OutputPlace]] = {}
+    for one in shown:
+        files.setdefault(one.file, []).append(one)
+    for alike in islice(files.values(), MAX_FILES):
+        yield alike[0].target, tuple(one.stream for one in alike), tuple(alike)
 
 
 def _named(alike: Sequence[OutputPlace]) -> int:
