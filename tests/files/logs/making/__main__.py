@@ -1,7 +1,8 @@
 """Makes logs of faults, judges them, and packs them: `cd tests && python -m files.logs.making OUT`.
 
-It takes about 40 minutes on two cores. What `OUT` already has is not made again. Another seed draws
-other ranks, numbers of ranks and ways of starting: logs that no rule of the reader has seen.
+It takes about 40 minutes on two cores; on a busy machine some jobs do not do what they should.
+What `OUT` already has is not made again. Another seed draws other ranks, numbers of ranks and ways
+of starting: logs that no rule of the reader has seen.
 """
 
 from __future__ import annotations
@@ -118,4 +119,7 @@ def _anonymous(log: bytes, folder: Path) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped; the logs that are made stay")

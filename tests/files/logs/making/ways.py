@@ -181,9 +181,9 @@ class _Job:
     def clean(self) -> None:
         """Ends what is left of the job."""
         for one in self._started:
-            with suppress(ProcessLookupError):
+            if one.poll() is None:
                 os.killpg(one.pid, signal.SIGKILL)
-            one.wait()
+                one.wait()
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if (process / "cwd").readlink() == self._folder:
