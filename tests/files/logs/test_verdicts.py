@@ -358,6 +358,14 @@ def test_a_log_without_times_has_none(judged: Judge) -> None:
     assert line.startswith("logs: ")
 
 
+def test_what_the_watcher_wrote_between_the_lines_counts_for_nothing(judged: Judge) -> None:
+    lines = joined(*one_late(TORCH_2_7))
+    quoted = json.dumps({"at": "2026-11-29T10:11:12", "event": "hung", "beside": lines})
+    with pytest.raises(Unreadable, match="no line of"):
+        judged(quoted + "\n")
+    assert said(judged(f"{quoted}\n{lines}")) == said(judged(lines)) == [("not_entered", "1")]
+
+
 def test_a_logged_exception_is_a_note_and_no_cause(judged: Judge) -> None:
     handled = raised(2, "KeyError: 'tokenizer'", hooked=False)
     parts = [TORCH_2_7.gave_up(rank) for rank in (0, 1, 3)]

@@ -17,7 +17,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.logs.facts import LogFacts, RankLines
 from frtop_tui.files.logs.patterns import WORDS
 from frtop_tui.files.logs.reader import Reader
-from frtop_tui.files.logs.scan import searched
+from frtop_tui.files.logs.scan import WATCHER, searched
 from frtop_tui.job.naming import printable
 from frtop_tui.job.units import duration
 
@@ -27,8 +27,6 @@ MOST_LINES: Final = 6
 _OF_ONE_KIND: Final = 2
 _LONGEST: Final = 200
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_WATCHER: Final = re.compile(r'^\{"at": "[^"\n]{1,40}", "event": .*$', re.MULTILINE)
-"""Lines of `frtop run --watch`: they quote what is quoted here, and would be quoted in turn."""
 _Line = tuple[int, str]
 """Number and text."""
 
@@ -74,8 +72,8 @@ def facts_in(text: str, year: int) -> LogFacts:
     """What the reader of logs finds in the end of a file."""
     reader = Reader(year)
     reader.begin("", None)
-    said = _WATCHER.sub("", text).encode("utf-8", "replace")
-    for line in searched(io.BytesIO(said), WORDS, reader.wants_all):
+    said = io.BytesIO(text.encode("utf-8", "replace"))
+    for line in searched(said, WORDS, reader.wants_all):
         reader.take(line)
     return reader.finish()
 
@@ -131,7 +129,7 @@ def _all_lines(facts: LogFacts) -> Iterator[_Line]:
 
 def _last_line(one: ReadFile, said: list[str]) -> str:
     """How long nobody had written to a file, and the last line there."""
-    lines = lines_of(_WATCHER.sub("", one.file.text))
+    lines = lines_of(WATCHER.sub("", one.file.text))
     line = next((line for line in reversed(lines) if line.strip()), "")
     when = f"{one.name}: last written {duration(one.file.quiet_s)} before it was read"
     text = printable(line.strip())[:_LONGEST]

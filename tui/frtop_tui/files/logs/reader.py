@@ -37,7 +37,7 @@ from frtop_tui.files.logs.facts import (
 from frtop_tui.files.logs.nccl import NcclProcess
 from frtop_tui.files.logs.patterns import GROUP, PATTERNS, WORK_RANK, XIDS, Kind
 from frtop_tui.files.logs.prefixes import Head, head_of, tagged_once, wall_ns_of
-from frtop_tui.files.logs.scan import MAX_QUOTE, LogLine, RawLine
+from frtop_tui.files.logs.scan import MAX_QUOTE, WATCHER, LogLine, RawLine
 from frtop_tui.files.logs.stack_text import OpText, begun
 from frtop_tui.files.logs.stacks import LoggedStack, Reading, StackLines
 
@@ -200,6 +200,10 @@ class Reader:
         return bool(self._traced) or self._stacks.some_open
 
     def take(self, raw: RawLine) -> None:
+        if WATCHER.match(raw.text) is None:
+            self._take(raw)
+
+    def _take(self, raw: RawLine) -> None:
         head = head_of(tagged_once(raw.text), self._year)
         self._clock = head.wall_ns or self._clock
         process = self._process(head)

@@ -34,6 +34,8 @@ _DIGITS: Final = b"0123456789"
 _NUL_IN: Final = 100
 """At most one byte in so many is NUL in a text."""
 MAX_QUOTE: Final = 300
+WATCHER: Final = re.compile(r'^\{"at": "[^"\n]{1,40}", "event": .*$', re.MULTILINE)
+"""Lines of `frtop run --watch` in the job's output: they quote others, and count for nothing."""
 _COLOURS: Final = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
