@@ -67,8 +67,9 @@ def frozen(pid: int) -> Iterator[None]:
             yield
         finally:
             file.write_text(off)
-            with suppress(ProcessLookupError):
-                (folder.parent / "cgroup.procs").write_text(str(pid))
+            for one in (folder / "cgroup.procs").read_text().split():  # it may have children
+                with suppress(ProcessLookupError):
+                    (folder.parent / "cgroup.procs").write_text(one)
 
 
 def _own(controller: Controller) -> tuple[Path, tuple[str, str]]:
