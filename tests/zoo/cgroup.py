@@ -67,9 +67,7 @@ def frozen(pid: int) -> Iterator[None]:
             yield
         finally:
             file.write_text(off)
-            for one in (folder / "cgroup.procs").read_text().split():  # it may have children
-                with suppress(ProcessLookupError):
-                    (folder.parent / "cgroup.procs").write_text(one)
+            _leave(folder)
 
 
 def _own(controller: Controller) -> tuple[Path, tuple[str, str]]:
@@ -93,11 +91,25 @@ def _subtree(folder: Path) -> str:
     return ""
 
 
+def _leave(folder: Path) -> None:
+    """Moves all processes to the cgroup above; they may be starting children meanwhile."""
+    end = time.monotonic() + _GONE_S
+    while time.monotonic() < end:
+        for pid in (folder / "cgroup.procs").read_text().split():
+            with suppress(OSError):  # it has just ended
+                (folder.parent / "cgroup.procs").write_text(pid)
+        with suppress(OSError):
+            folder.rmdir()
+            return
+
+
 def _removed(folder: Path) -> None:
     end = time.monotonic() + _GONE_S
     while True:
         try:
             folder.rmdir()
+        except FileNotFoundError:
+            return
         except OSError:
             if time.monotonic() > end:
                 raise
