@@ -1,8 +1,9 @@
-"""Adds what a capture or black boxes lack from dumps and stacks beside them.
+"""Adds what a capture or black boxes lack from dumps and stacks beside them, and to all from logs.
 
-Dumps show unreachable ranks, and what devices have completed if the recorder does not know. They
-must come from the same job and moment: the groups are the same, no rank in both is at another op,
-and no rank has issued less than others have completed with it.
+Logs show how ranks ended of which nothing else is known. Dumps show unreachable ranks, and what
+devices have completed if the recorder does not know. They must come from the same job and moment:
+the groups are the same, no rank in both is at another op, and no rank has issued less than others
+have completed with it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from frtop_tui.diagnosis.model import BASE_FIELDS, Frame, JudgedRank
 from frtop_tui.files.flightrecorder.ops import TOGETHER
 from frtop_tui.files.stacks import may_wait
 from frtop_tui.job.groups import Identifier, group_views, identifier
-from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, as_rank
+from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, RankState, as_rank
 from frtop_tui.job.naming import folded
 
 _AS_BEFORE: Final = frozenset({"dead", "ended", "unreachable", "starting", "connecting", "empty"})
@@ -29,7 +30,7 @@ _AS_BEFORE: Final = frozenset({"dead", "ended", "unreachable", "starting", "conn
 
 
 def filled(frame: Frame, other: Frame, troubles: list[str]) -> Frame:
-    """`frame`, plus what `other`, made from dumps and stacks, knows.
+    """`frame`, plus what `other`, made from dumps, stacks or logs, knows.
 
     A verdict that names a rank stays. If `other` is not used, `troubles` gets the reason.
     """
@@ -156,10 +157,13 @@ def _on_clock_of(frame: Frame, view: JudgedRank) -> JudgedRank:
     """Moves a rank from a dump from wall-clock times to the frame's clock."""
     shift = frame.now_ns - frame.wall_ns
     job = frame.job if frame.job is not None else view.identity.job
-    plain = as_rank(JudgedRank, view, "moving", view.reported_ns + shift, view.blocked_on)
+    ended = view.exception is not None or view.exit_info is not None
+    state: RankState = "dead" if ended else "moving"
+    plain = as_rank(JudgedRank, view, state, view.reported_ns + shift, view.blocked_on)
     # By its stack, in whatever op.
     on_device = any(map(has_device, frame.ranks.values()))
-    waits = not view.evidence.has_numbers and may_wait(view, on_device=on_device)
+    unnumbered = not (ended or view.evidence.has_numbers)
+    waits = unnumbered and may_wait(view, on_device=on_device)
     if waits or view.state == "unreachable":
         plain = as_rank(JudgedRank, view, "unreachable", view.reported_ns + shift, None)
     identity = structs.replace(view.identity, job=job)

@@ -3,8 +3,8 @@
 Dumps and stacks in one folder belong to one job and moment: together they make its frame. If there
 is also a capture or black boxes, these make the frame, and dumps and stacks only add what it lacks,
 if they fit (`filling`). Of several captures and black boxes, we load the newest. The frame names
-the unused files, and notes what answers of NCCL's RAS say. So do logs, which make a frame only if
-there is nothing else.
+the unused files, and notes what answers of NCCL's RAS say. Logs show the ranks that no other file
+does, and are notes on the others.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def _opened(
         else:
             raise _nothing(paths, files.problems, files.next_steps)
         _check_name(frame, job)
+        frame = _with_logs(frame, facts, files)
         return _with_notes(
             frame, [*logs.said_of(facts, frame), *_said(answers, frame), *files.problems]
         )
@@ -101,6 +102,7 @@ def _opened(
     frame, unused = _load_newest(captures, boxes, job)
     if dumped:
         frame = _fill(frame, files, pattern, progress)
+    frame = _with_logs(frame, facts, files)
     also = [f"also there: {listed(unused)}"] if unused else []
     said = [*logs.said_of(facts, frame), *_said(answers, frame)]
     return _with_notes(frame, [*also, *said, *files.problems])
@@ -159,6 +161,17 @@ def _fill(frame: Frame, files: Files, pattern: RankPattern | None, progress: Pro
     except Unreadable as error:
         files.refuse(error)
         return frame
+
+
+def _with_logs(frame: Frame, facts: LogFacts, files: Files) -> Frame:
+    """The frame with those of its ranks that only logs show."""
+    if not facts.some:
+        return frame
+    other = logs.frame_of(facts, files.logs)
+    missing = {*other.ranks} - {r for r, one in frame.ranks.items() if one.state != "unreachable"}
+    shown = {rank: other.ranks[rank] for rank in sorted(missing)}
+    shown = {rank: one for rank, one in shown.items() if one.state != "unreachable"}
+    return filled(frame, replace(other, ranks=shown), files.problems) if shown else frame
 
 
 def _check_name(frame: Frame, job: str | None) -> None:
