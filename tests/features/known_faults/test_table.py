@@ -118,6 +118,14 @@ EXAMPLES: Final[dict[str, tuple[Facts, Facts]]] = {
         Facts(threads=stack("cudaEventDestroy (libcudart.so.12)")),
         Facts(threads=stack("cudaEventSynchronize (libcudart.so.12)")),
     ),
+    "pytorch#109159": (
+        Facts(threads=stack("synchronize (/v/torch/cuda/__init__.py)")),
+        Facts(threads=stack("synchronize (/v/torch/cuda/streams.py)")),
+    ),
+    "pytorch#132520": (
+        Facts(threads=stack("cudaHostUnregister (libcudart.so.12)")),
+        Facts(threads=stack("cudaHostAlloc (libcudart.so.12)")),
+    ),
     "pytorch#196968": (
         Facts(threads=stack("c10d::ProcessGroupNCCL::~ProcessGroupNCCL (libtorch_cuda.so)")),
         Facts(threads=stack("c10d::ProcessGroupNCCL::allreduce (libtorch_cuda.so)")),

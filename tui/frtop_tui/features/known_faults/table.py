@@ -167,6 +167,21 @@ FAULTS: Final = (
         f"{_TORCH}119393", "high", "torch", Versions("2.3"),
     ),
     KnownFault(
+        "pytorch#109159", "torch.cuda.synchronize waits with the GIL held: others stand still",
+        Signs(stack=(r"^synchronize \(.*torch/cuda/__init__\.py",)),
+        "a thread in torch.cuda.synchronize",
+        f"{_TORCH}109159", "medium", "torch", Versions("2.2"),
+        provided="what the device waits for needs another thread of Python",
+        needs_version=True,
+    ),
+    KnownFault(
+        "pytorch#132520", "functions of CUDA's runtime wait with the GIL held",
+        Signs(stack=(r"cudaHost(?:Unr|R)egister",)),
+        "a thread in cudaHostRegister or cudaHostUnregister",
+        f"{_TORCH}132520", "medium", "torch", Versions("2.5"),
+        provided="the program calls them by torch.cuda.cudart()",
+    ),
+    KnownFault(
         "pytorch#196968", "a rank in ProcessGroupNCCL's teardown writes no Flight Recorder dump",
         Signs(stack=(r"~ProcessGroupNCCL|ProcessGroupNCCL::shutdown",)),
         "a thread in ProcessGroupNCCL's teardown",
