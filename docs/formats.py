@@ -1,4 +1,4 @@
-"""Writes the tables of fields, and the schema of the JSON export, into dist/docs/."""
+"""Writes the tables of fields, and the schemas of JSON documents, into dist/docs/."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from typing import Any, Final
 import msgspec
 
 from frtop_probe import wire
+from frtop_tui.cli.schema import schemas
+from frtop_tui.cli.schema import types as documents
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.capture import CaptureContent
 from frtop_tui.files.formats import call_table, op_table
-from frtop_tui.files.formats.frame_json import frame_schema
 from frtop_tui.registry import contributions
 
 OUT: Final = Path(__file__).parents[1] / "dist" / "docs"
@@ -29,7 +30,7 @@ Written by `make docs` from the code. How to read all this: docs/formats.md.
 _COMMENT: Final = re.compile(r"^    (\w+): [^#\n]*#\s*(.+(?:,\n    # .+)*)$", re.MULTILINE)
 """A field with its comment, which goes on in the next line after a comma."""
 _ATTRIBUTE: Final = re.compile(r"^    (\w+): ", re.MULTILINE)
-_SCALARS: Final = {type(None): "nil", Any: "any", msgspec.Raw: "any"}
+_SCALARS: Final = {type(None): "nil", Any: "any", msgspec.Raw: "any", msgspec.UnsetType: "absent"}
 
 
 def page() -> str:
@@ -43,6 +44,10 @@ def page() -> str:
         *_sections([wire.Update, *messages, wire.BlackBox], named),
         "## Captures\n",
         *_sections([CaptureContent, Frame], named),
+    ]
+    parts += [
+        "## What commands print with `--json`\n",
+        *_sections(list(documents().values()), named),
     ]
     for title, events in contributions("events", "PAGE"):
         parts += [f"## {title}\n", *_sections(list(events), named)]
@@ -104,6 +109,8 @@ def _default(value: Any, missing: Any, *, has_factory: bool) -> str:
         return " = {}" if has_factory else ""
     if isinstance(value, msgspec.Struct):
         return " = defaults"
+    if value is msgspec.UNSET:
+        return " = absent"
     return " = nil" if value is None else f" = {_json(value)}"
 
 
@@ -148,5 +155,6 @@ def _structs(hint: Any) -> list[type]:
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "fields.md").write_text(page())
-    schema = json.dumps(frame_schema(), indent=1)
-    (OUT / "frame.schema.json").write_text(f"{schema}\n")
+    (OUT / "schemas").mkdir(exist_ok=True)
+    for name, schema in schemas().items():
+        (OUT / "schemas" / f"{name}.json").write_text(f"{json.dumps(schema, indent=1)}\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from frtop_tui.cli import main
 from frtop_tui.cli.parser import parse
 from frtop_tui.cli.settings import config_path
 from frtop_tui.errors import ConfigTrouble
+from json_schemas import read_document
 
 FILE = """
 connect = ["node[0-7]", "login"]
@@ -179,5 +179,5 @@ def test_config_prints_where_each_value_comes_from(
     assert rows["window"] == ["10", f"{path} line 4"]
     assert rows["through"] == ["-", "default"]
     assert main(["config", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = read_document(capsys.readouterr().out, "frtop-config-1")
     assert document["settings"]["connect"] == {"value": ["node[0-3]"], "from": "FRTOP_CONNECT"}

@@ -17,6 +17,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NoAgent
 from frtop_tui.job.model import Coverage, CoverageNote, HostView, JobActivity, Problem
 from frtop_tui.text.jobs import WIDTH, jobs_document, jobs_lines
+from json_schemas import read_document
 from screens.scenes import NOW, WALL, healthy, no_agent
 
 PLAIN = wire.Job("", 0, 4, nonce="97a2949e", name="plain.py")
@@ -98,7 +99,7 @@ def test_the_table_fits_80_columns_whatever_has_to_be_typed() -> None:
 
 
 def test_the_document_has_what_programs_need() -> None:
-    found = json.loads(json.dumps(jobs_document(several())))
+    found = read_document(json.dumps(jobs_document(several())), "frtop-jobs-1")
     plain, shown, over = found["jobs"]
     assert plain["name"] == "plain.py"
     assert plain["call"] == "plain.py"

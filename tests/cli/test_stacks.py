@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 from collections.abc import Iterable
 
 import pytest
@@ -17,6 +16,7 @@ from frtop_tui.cli.parser import parse
 from frtop_tui.connect.source import Asked
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
+from json_schemas import read_document
 from screens.native_scenes import refused, taken, with_native
 from screens.scenes import hung, no_agent
 
@@ -94,11 +94,11 @@ def test_json_lists_threads_and_frames(
     source: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--rank", "37", "--json") == 0
-    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    (rank,) = read_document(capsys.readouterr().out, "frtop-stacks-1")["ranks"]
     assert (rank["rank"], rank["pid"], rank["error"]) == (37, 90_077, None)
     assert {frame["native"] for thread in rank["threads"] for frame in thread["frames"]} == {False}
     assert run("--rank", "37", "--json", "--native", "--yes") == 0
-    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    (rank,) = read_document(capsys.readouterr().out, "frtop-stacks-1")["ranks"]
     assert (rank["tool"], rank["stopped_s"], rank["note"]) == ("pystack", 0.42, None)
     assert rank["threads"][1]["frames"][1]["function"] == "gloo::ring"
 

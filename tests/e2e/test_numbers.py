@@ -15,6 +15,7 @@ import pytest
 
 from e2e.conftest import Launch, frtop, wait_for_ranks
 from frtop_tui.files.capture import author
+from json_schemas import read_document
 from waiting import wait_for
 
 
@@ -127,7 +128,7 @@ def sampling() -> subprocess.Popen[str]:
 
 def states(field: str) -> list[Any]:
     """A field of what each rank says of its watch."""
-    found = json.loads(frtop("recorder", "--json").stdout)
+    found = read_document(frtop("recorder", "--json").stdout, "frtop-recorder-1")["ranks"]
     return [found[rank]["recorded"]["settings"]["numbers"][field] for rank in sorted(found)]
 
 

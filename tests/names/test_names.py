@@ -17,7 +17,7 @@ FEWEST_LINES: Final = 30
 MANY: Final = 2
 """Importers: what only one module imports belongs into it."""
 ASKED_FOR: Final = {
-    "features": frozenset({"verbs", "settings", "notes", "screens", "follow"}),
+    "features": frozenset({"verbs", "settings", "notes", "schemas", "screens", "follow"}),
     "cases": frozenset({"case", "words"}),
     "files": frozenset({"reports"}),
 }

@@ -8,6 +8,7 @@ The core knows no feature by name. It imports these modules from the folders tha
     notes.py     NOTES        what else is known of the culprits of a frame, by a name for programs
     screens.py   SCREENS      views, commands, keys, styles; imported to draw
     follow.py    FOLLOWERS    what to ask agents while somebody looks at a job
+    schemas.py   TYPES        types of what its verbs print with --json
     events.py    PAGE         title and structs of events, for the reference of fields
     statistics_command.py
                  COUNTED      counts the feature's own files for `frtop statistics`

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from features.check.made_up_jobs import TENSOR, Issued, usual, write_capture
 from frtop_tui.cli import main
+from json_schemas import read_document
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_plan_is_written_once_and_says_what_another_run_does(
     assert "not known  step.seconds: expected 0.05 to 0.2 s, 0 of 3" in capsys.readouterr().out
 
     assert main(["check", "--json", plan, str(folder / "more.cap")]) == 6
-    document = json.loads(capsys.readouterr().out)
+    document = read_document(capsys.readouterr().out, "frtop-check-1")
     assert (document["result"], document["exit_status"]) == ("broken", 6)
     (count,) = (one for one in document["expectations"] if one["key"].endswith("reduce.count"))
     assert (count["value"], count["expected"]) == ([4, 4], "4")

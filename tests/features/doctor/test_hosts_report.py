@@ -35,6 +35,7 @@ from frtop_tui.features.doctor.host_words import (
 )
 from frtop_tui.features.doctor.words import WIDTH
 from frtop_tui.job.model import Problem
+from json_schemas import read_document
 
 THERE = replace(HOST, by_shell=True)
 REFUSED = replace(RANK, memory=NO_RIGHT, c10d=NO_RIGHT, groups=0, rings=())
@@ -106,7 +107,7 @@ def test_hosts_that_are_not_reached_are_said_with_their_reason() -> None:
     assert "node[8-9]: not examined\n  why   no answer\n  next  ssh node8\n" in said
     assert "not examined: node[8-9] (exit status 1)" in said
     assert "n0 is node0 by another name" in said
-    as_json = json.loads(json.dumps(round_document(found)))
+    as_json = read_document(json.dumps(round_document(found)), "frtop-doctor-hosts-1")
     assert as_json["exit_status"] == found.exit_status == 1
     assert as_json["hosts"]["node9"]["error"] == {"text": "node9: no answer", "next": "ssh node9"}
     assert as_json["hosts"]["n0"]["same_as"] == "node0"

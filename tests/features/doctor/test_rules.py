@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -32,6 +33,7 @@ from frtop_probe.unprepared.flight_settings import OFF
 from frtop_probe.unprepared.static_symbols import CHANGED, STRIPPED
 from frtop_probe.unprepared.torch_layout import STRIPPED as NO_CLASSES
 from frtop_tui.features.doctor.words import WIDTH, doctor_document, doctor_lines
+from json_schemas import read_document
 
 SERVICE = ServiceFacts(key_path="/k", version="1", port=7677, free_port=7677)
 
@@ -63,7 +65,7 @@ def test_where_all_is_open_the_exit_status_is_0() -> None:
     taken = examine(HOST, SearchFacts((RANK,)), replace(SERVICE, free_port=7679))
     assert tier(taken, "ports").mark == "closed"
     assert taken.exit_status == 0  # it costs no evidence
-    document = doctor_document(beside(RANK))
+    document = read_document(json.dumps(doctor_document(beside(RANK))), "frtop-doctor-1")
     assert document["exit_status"] == 0
     assert document["search"]["ranks"][0]["rings"][0]["capacity"] == 2000
 

@@ -23,6 +23,7 @@ from frtop_tui.statistics.module_tree import (
 from frtop_tui.text.incident import incident_of
 from frtop_tui.text.markdown import markdown
 from frtop_tui.text.module_words import module_document, tree_lines
+from json_schemas import read_document
 
 MLP = wire.Issuer("forward", "layers.10.mlp", "Net")
 BACK = wire.Issuer("backward", "layers.2.mlp", "Net")
@@ -79,7 +80,7 @@ def test_the_document_has_the_fields_of_comm_debug_modes_dump() -> None:
     """It has two phases: others are named beside the kind."""
     again = ModuleRow(wire.Issuer("recompute", "layers.2.mlp", "Net"), "all_reduce", (0,), 1, 8)
     found = JobStatistics(0, 10**9, 0, (0, 1), modules=(*ROWS, again))
-    document = json.loads(json.dumps(module_document(found)))
+    document = read_document(json.dumps(module_document(found)), "frtop-modules-1")
     assert (document["fqn"], document["ranks"]) == ("Global", [0, 1])
     assert document["collectives_forward"] == [
         ["all_reduce", 4],

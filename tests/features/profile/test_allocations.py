@@ -18,6 +18,7 @@ from frtop_tui.features.profile.allocations import MOST_DEVICES, Allocations
 from frtop_tui.features.profile.model import RankAllocations
 from frtop_tui.features.profile.reader import read_allocations
 from frtop_tui.features.profile.torch_lanes import RankTrace
+from json_schemas import read_document
 from screens.scenes import hung
 
 M = 1 << 20
@@ -120,7 +121,8 @@ def test_a_profile_is_read_later(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["statistics", "--by", "memory", str(path)]) == 0
     assert "cuda:0 1 0 B 3.15 MB 3.15 MB 4.19 MB" in " ".join(capsys.readouterr().out.split())
     assert main(["statistics", "--by", "memory", "--json", str(path)]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["reserved"] == 4 * M
+    rows = read_document(capsys.readouterr().out, "frtop-allocations-1")["rows"]
+    assert rows[0]["reserved"] == 4 * M
     assert main(["statistics", "--by", "memory", str(without)]) == 1
     assert "was recorded without allocations" in capsys.readouterr().err
     assert main(["statistics", "--by", "memory"]) == 2

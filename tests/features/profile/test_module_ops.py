@@ -27,6 +27,7 @@ from frtop_tui.features.profile.module_ops import (
 from frtop_tui.features.profile.profiled_modules_words import NO_DTENSORS
 from frtop_tui.features.profile.reader import read_profile
 from frtop_tui.features.profile.words import result_lines
+from json_schemas import read_document
 
 COMPOSITE = frozenset({"aten::linear", "aten::to"})
 NODE = "autograd::engine::evaluate_function: "
@@ -221,7 +222,7 @@ def test_the_json_has_the_fields_of_comm_debug_modes_dump(
 ) -> None:
     path = str(written(tmp_path, profile(), "p.json"))
     assert main(["statistics", "--by", "module", "--json", "--level", "2", path]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = read_document(capsys.readouterr().out, "frtop-modules-1")
     assert (found["level"], found["ranks"], found["recorded"]) == (2, [3], True)
     net, nowhere = found["children"]
     assert (net["fqn"], net["module_type"]) == ("Net", "train.Net")

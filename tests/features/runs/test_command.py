@@ -15,6 +15,7 @@ from frtop_probe.agent.gauges.gauge_table import GaugeTable
 from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.cli import main
 from frtop_tui.job.units import local_time
+from json_schemas import read_document
 
 TERM = 15
 YESTERDAY = wire.Job("node0", 29500, 4, "run", 0, "n1", "train.py")
@@ -57,7 +58,7 @@ def test_runs_are_listed_newest_first_with_how_they_ended(
 
 def test_its_json_has_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "--json", str(folder)]) == 0
-    today, yesterday = json.loads(capsys.readouterr().out)["runs"]
+    today, yesterday = read_document(capsys.readouterr().out, "frtop-runs-1")["runs"]
     assert (today["ranks"], today["hosts"], today["well"]) == (4, 2, False)
     assert [one["rank"] for one in today["failed"]] == [1, 2, 3]
     assert (yesterday["well"], yesterday["name"]) == (True, "n1")
@@ -116,7 +117,7 @@ def test_gauges_of_a_run_are_listed_and_compared(
     ]  # fmt: skip
     both = [str(tmp_path), str(tmp_path), "--job", "n1", "--job", "n2"]
     assert main(["diff", "--json", *both]) == 0
-    gauges = json.loads(capsys.readouterr().out)["gauges"]
+    gauges = read_document(capsys.readouterr().out, "frtop-diff-1")["gauges"]
     assert gauges["cpu"] == {"before": 400, "after": 120, "noise": 0}
 
 

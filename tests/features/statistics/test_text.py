@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from frtop_tui.text.statistics_words import coverage_words
 from job_statistics.captures import write
 from job_statistics.ranks import MS
 from job_statistics.test_run_gauges import host, minutes
+from json_schemas import read_document
 
 
 def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -94,9 +94,8 @@ def test_the_table_says_who_is_late_and_where_a_step_goes(
     assert "samples/s; steps: p95 100 ms, the longest 100 ms" in text
     assert " ".join(text.split()).count("rank 2 - - - 1.00 ms - 99.0 ms 100 ms") == 1
     assert "of a step - - - 21 % - 79 %" in " ".join(text.split())
-    document = json.loads(
-        printed(capsys, "statistics", "--json", "--rank", "1", "--", str(tmp_path / "a.cap"))
-    )
+    text = printed(capsys, "statistics", "--json", "--rank", "1", "--", str(tmp_path / "a.cap"))
+    document = read_document(text, "frtop-statistics-1")
     assert document["calls"][0]["ranks"] == [1]
     assert document["calls"][0]["skew_ns"] == 20 * MS
     assert document["steps"][0]["rank"] is None
@@ -114,7 +113,7 @@ def test_a_comparison_of_captures(tmp_path: Path, capsys: pytest.CaptureFixture[
     (line,) = (one for one in text.splitlines() if one.startswith("train.py:40"))
     assert line.split()[-1] == "slower"
     assert "50.0 ms" in line
-    document = json.loads(printed(capsys, "diff", "--json", *paths))
+    document = read_document(printed(capsys, "diff", "--json", *paths), "frtop-diff-1")
     assert document["lines"][0]["skew"]["change"] == "slower"
     assert document["step"]["change"] == "same"
 
@@ -173,7 +172,7 @@ def test_diff_says_what_a_job_of_tests_needs(
         assert main(["diff", a, b, "--fail-above", limits]) == status
         assert told in capsys.readouterr().out
         assert main(["diff", a, b, "--json", "--fail-above", limits]) == status
-        document = json.loads(capsys.readouterr().out)
+        document = read_document(capsys.readouterr().out, "frtop-diff-1")
         assert document["exit_status"] == status
         assert len(document["checks"]) == len(limits_of(limits))
     assert main(["diff", a, b, "--fail-above", "step"]) == 2

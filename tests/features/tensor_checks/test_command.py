@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -32,6 +31,7 @@ from frtop_tui.features.tensor_checks.orders import (
     note_problem,
 )
 from frtop_tui.features.tensor_checks.samples import GroupNames
+from json_schemas import read_document
 from screens.scenes import healthy
 
 ON = NumberState(True, 1, 10, 60)
@@ -143,6 +143,8 @@ def test_a_stop_says_that_there_was_nothing_to_stop(
 ) -> None:
     assert numbers(Answering(small()), "--stop", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out == "no rank samples: nothing to stop\n"
+    assert numbers(Answering(small()), "--stop", "--json", monkeypatch=monkeypatch) == 0
+    assert read_document(capsys.readouterr().out, "frtop-numbers-stopped-1")["stopped"] == {}
 
 
 def test_a_document_has_all_findings_and_the_rows_that_were_asked_for(
@@ -163,7 +165,7 @@ def test_a_document_has_all_findings_and_the_rows_that_were_asked_for(
     assert (
         numbers(source, "--yes", "--first", "--json", "--rows", "5", monkeypatch=monkeypatch) == 3
     )
-    document = json.loads(capsys.readouterr().out)
+    document = read_document(capsys.readouterr().out, "frtop-numbers-1")
     found = document["findings"]
     (same,), (differ,), (message,) = found["same"], found["steps"], found["messages"]
     assert (same["kind"], same["ops"], same["steps"]) == ("all_reduce", 6, [0, 2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensors import command as tensors_command
 from frtop_tui.features.tensors.follow import SaveOrder
 from frtop_tui.job.model import Writing
+from json_schemas import read_document
 from screens.scenes import hung, no_agent
 from screens.test_hostile import EVIL, harmless, poisoned
 
@@ -85,7 +85,7 @@ def test_tensors_prints_json(
 ) -> None:
     live(Answering(hung()))
     assert tensors_command.run(options(json=True, op=30_000)) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = read_document(capsys.readouterr().out, "frtop-tensors-1")
     assert (found["rank"], found["host"]) == (0, "node0")
     (op,) = found["ops"]
     assert op["kind"] == "all_reduce"
@@ -179,7 +179,7 @@ def test_of_several_pending_ops_the_one_that_is_waited_for_is_compared(
     live(Answering(frame, wire.TensorsResponse(1, "node0", 0, 5, found)))
     assert tensors_command.run(options(members=True, json=True)) == 0
     said = capsys.readouterr()
-    assert json.loads(said.out)["number"] == 8812 + chosen - 30_000
+    assert read_document(said.out, "frtop-members-1")["number"] == 8812 + chosen - 30_000
     named = f"op {chosen} (#{8812 + chosen - 30_000} all_reduce)"
     assert said.err.startswith(f"{named} is compared: {why}. For --op there are also op ")
 

@@ -21,6 +21,7 @@ from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
 from frtop_tui.features.watch.job_file import run_name
 from frtop_tui.features.watch.offenders import culprits_now, offenders, said_before
 from frtop_tui.job.naming import job_key
+from json_schemas import read_document
 from screens import scenes
 
 
@@ -160,6 +161,9 @@ def test_frtop_history_lists_and_forgets(
     said = capsys.readouterr().out
     assert "node4 gpu5  3 times, last " in said
     assert "next  scontrol update nodename=node4" in said
+    assert main(["history", "--state", str(tmp_path), "--json"]) == 0
+    (host,) = read_document(capsys.readouterr().out, "frtop-history-1")["hosts"]
+    assert (host["host"], host["times"]) == ("node4", 3)
     assert main(["history", "--state", str(tmp_path), "--json", "--days", "0.5"]) == 0
     assert json.loads(capsys.readouterr().out)["hosts"] == []
     assert main(["history", "--state", str(tmp_path), "--forget"]) == 0

@@ -392,6 +392,7 @@ def run(options: argparse.Namespace) -> int:
 def document(found: dict[str, SettingInUse], path: str, *, there: bool) -> dict[str, Any]:
     """The same as JSON."""
     return {
+        "schema": "frtop-config-1",
         "file": path,
         "there": there,
         "settings": {key: {"value": one.value, "from": one.origin} for key, one in found.items()},

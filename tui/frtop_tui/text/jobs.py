@@ -54,6 +54,7 @@ def jobs_document(frame: BaseFrame) -> dict[str, Any]:
     rows = listed_jobs(frame)
     among = [row.job for row in rows]
     return {
+        "schema": "frtop-jobs-1",
         "jobs": [
             {
                 **job_fields(row.job, among),

@@ -34,6 +34,7 @@ def document(frame: Frame) -> dict[str, Any]:
     descriptions = {group.key: group.description for group in frame.groups}
     coverage = frame.coverage
     known = {
+        "schema": "frtop-diagnose-1",
         "job": _shown_job(frame),
         "other_jobs": [_other_job(job, frame) for job in frame.other_jobs],
         "recorded": _recorded(frame.recorded),

@@ -131,7 +131,7 @@ def tree_document(
     top: ModuleNode, facts: Callable[[ModuleNode], dict[str, Any]] = lambda _: {}, **about: Any
 ) -> dict[str, Any]:
     """The root of the tree, with what is known `about` all of it; `facts` adds to each node."""
-    return {**_node_document(top, facts), **about}
+    return {"schema": "frtop-modules-1", **_node_document(top, facts), **about}
 
 
 def _node_document(

@@ -116,7 +116,10 @@ def why_none(dump: wire.StackDump | None) -> str:
 
 def stacks_document(ranks: Iterable[JudgedRank], now_ns: int, *, native: bool) -> dict[str, Any]:
     """The object that `frtop stacks --json` prints; keys are only ever added."""
-    return {"ranks": [_rank_document(rank, now_ns, native=native) for rank in ranks]}
+    return {
+        "schema": "frtop-stacks-1",
+        "ranks": [_rank_document(rank, now_ns, native=native) for rank in ranks],
+    }
 
 
 def _rank_document(rank: JudgedRank, now_ns: int, *, native: bool) -> dict[str, Any]:

@@ -200,6 +200,7 @@ def statistics_document(found: JobStatistics, order: str = SLOWEST) -> dict[str,
         for row in ordered(found.calls, order)
     ]
     return {
+        "schema": "frtop-statistics-1",
         "seconds": found.seconds,
         "counted_seconds": max(0.0, (found.until_ns - found.from_ns) / 1e9),
         "ranks": list(found.ranks),

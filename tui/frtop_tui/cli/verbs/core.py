@@ -272,6 +272,17 @@ def _config(verbs: Verbs[Parser]) -> None:
     config.set_defaults(run=command("cli.settings"))
 
 
+def _schema(verbs: Verbs[Parser]) -> None:
+    schema = verbs.add_parser(
+        "schema",
+        help="print the JSON Schema of what --json prints",
+        description="Prints the JSON Schema of a document, or without a name lists all. A document"
+        " names its own: `schema`. docs/api.md says what stays as it is.",
+    )
+    schema.add_argument("name", nargs="?", metavar="NAME", help="as in `frtop-diagnose-1`")
+    schema.set_defaults(run=command("cli.schema"))
+
+
 def _completion(verbs: Verbs[Parser]) -> None:
     completion = verbs.add_parser(
         "completion",
@@ -315,4 +326,5 @@ VERBS: Final = (
     Verb(63, _build_native),
     Verb(64, _completion),
     Verb(65, _demo),
+    Verb(66, _schema),
 )

@@ -204,6 +204,7 @@ def document(outcomes: Sequence[Outcome], facts: JobFacts) -> dict[str, Any]:
     """The same as JSON; keys are only ever added."""
     result = overall(outcomes)
     return {
+        "schema": "frtop-check-1",
         "result": result,
         "exit_status": STATUS[result],
         "ranks": len(facts.ranks),

@@ -232,6 +232,7 @@ def round_document(found: DoctorRound) -> dict[str, Any]:
     }
     same = {name: {"error": None, "same_as": other} for name, other in found.aliases.items()}
     return {
+        "schema": "frtop-doctor-hosts-1",
         "exit_status": found.exit_status,
         "groups": [list(group.names) for group in grouped(found.hosts)],
         "hosts": {**answered, **failed, **same},

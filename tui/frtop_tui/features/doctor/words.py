@@ -43,6 +43,7 @@ def note_lines(notes: Iterable[str]) -> list[str]:
 def doctor_document(found: Examination) -> dict[str, Any]:
     """The object that `frtop doctor --json` prints; keys are only ever added."""
     return {
+        "schema": "frtop-doctor-1",
         "exit_status": found.exit_status,
         "tiers": [asdict(tier) for tier in found.tiers],
         "host": asdict(found.host),

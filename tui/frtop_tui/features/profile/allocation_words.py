@@ -46,6 +46,11 @@ def allocation_rows(found: Sequence[RankAllocations]) -> list[dict[str, Any]]:
     return [{**asdict(one), **(unknown if one.device == CPU else {})} for one in found]
 
 
+def allocation_document(found: Sequence[RankAllocations]) -> dict[str, Any]:
+    """The object of `frtop statistics --by memory --json`; keys are only ever added."""
+    return {"schema": "frtop-allocations-1", "rows": allocation_rows(found)}
+
+
 def _of_kind(kind: str, found: Sequence[RankAllocations]) -> Iterator[tuple[str, ...] | str]:
     """Cells of rows, then sentences."""
     rows: list[list[RankAllocations]] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.features.profile.allocation_words import allocation_lines, allocation_rows
+from frtop_tui.features.profile.allocation_words import allocation_document, allocation_lines
 from frtop_tui.features.profile.profiled_modules_words import profiled_document, profiled_lines
 from frtop_tui.features.profile.reader import (
     is_named_profile,
@@ -67,7 +67,7 @@ def _run_allocations(options: argparse.Namespace) -> int:
     if not found:
         raise FrtopError(f"{options.paths[0]} was recorded without allocations", step)
     if options.json:
-        print(json.dumps(allocation_rows(found), indent=1))
+        print(json.dumps(allocation_document(found), indent=1))
     else:
         print("\n".join(allocation_lines(found)))
     return 0

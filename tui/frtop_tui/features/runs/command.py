@@ -76,7 +76,12 @@ def run(options: argparse.Namespace) -> int:
     show_progress("")
     runs = runs_in(boxes)
     if options.json:
-        print(json.dumps({"runs": [*map(_document, runs)], "problems": problems}, indent=1))
+        document = {
+            "schema": "frtop-runs-1",
+            "runs": [*map(_document, runs)],
+            "problems": problems,
+        }
+        print(json.dumps(document, indent=1))
     else:
         print("\n".join(lines_of(runs)))
         print(*map(printable, problems), sep="\n", end="\n" * bool(problems), file=sys.stderr)

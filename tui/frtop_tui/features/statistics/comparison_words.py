@@ -104,13 +104,22 @@ def settings_changes(before: Frame, after: Frame) -> list[str]:
     ]
 
 
+COMPARISON: Final = "frtop-diff-1"
+
+
 def comparison_document(before: Frame, after: Frame) -> dict[str, Any]:
     """The same for JSON; times in ns."""
     first, second = before.statistics, after.statistics
     if first is None or second is None:
-        return {"lines": [], "step": None, "settings": settings_changes(before, after)}
+        return {
+            "schema": COMPARISON,
+            "lines": [],
+            "step": None,
+            "settings": settings_changes(before, after),
+        }
     found = compare(first, second)
     return {
+        "schema": COMPARISON,
         "step": _measured(found.step),
         "steps_by_rank": {str(rank): _measured(one) for rank, one in found.steps_by_rank.items()},
         "lines": [

@@ -158,6 +158,7 @@ def _stop(
     stopped = {rank: state for rank, state in running.items() if rank not in failed}
     if options.json:
         document = {
+            "schema": "frtop-numbers-stopped-1",
             "stopped": {str(rank): state for rank, state in stopped.items()},
             "problems": {str(rank): text for rank, text in failed.items()},
         }
@@ -306,6 +307,7 @@ def _document(found: JobNumbers, until: str, most: int | None) -> str:
     }
     findings = msgspec.to_builtins(found.found, str_keys=False)
     return json_text({
+        "schema": "frtop-numbers-1",
         "samples": found.samples,
         "until": until,
         "lost": found.lost,

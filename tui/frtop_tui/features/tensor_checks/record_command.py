@@ -32,8 +32,8 @@ def run(options: argparse.Namespace) -> int:
         )
         found = RankOrders(source, frame).send(order)
     if options.json:
-        document = {str(rank): one for rank, one in sorted(found.controls.items())}
-        print(json_text(document))
+        ranks_now = {str(rank): one for rank, one in sorted(found.controls.items())}
+        print(json_text({"schema": "frtop-recorder-1", "ranks": ranks_now}))
     else:
         print("\n".join(_lines(found, options)))
     return 1 if any(one.problem for one in found.controls.values()) else 0

@@ -271,8 +271,8 @@ def _json(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
                 "tensors": [structs.asdict(tensor) for tensor in found.tensors],
             }
         )
-    return json.dumps({"rank": view.rank, "host": view.host, "pid": view.identity.pid,
-                       "ops": rows}, indent=1)  # fmt: skip
+    return json.dumps({"schema": "frtop-tensors-1", "rank": view.rank, "host": view.host,
+                       "pid": view.identity.pid, "ops": rows}, indent=1)  # fmt: skip
 
 
 def _error(text: str) -> FrtopError:
@@ -313,7 +313,8 @@ def compared(source: Source, view: JudgedRank, sequence: int, *, as_json: bool) 
             " has no tensors",
         )
     if as_json:
-        return msgspec.json.format(msgspec.json.encode(found), indent=1).decode()
+        document = {"schema": "frtop-members-1", **msgspec.to_builtins(found, str_keys=True)}
+        return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
     return "\n".join(member_lines(found))
 
 

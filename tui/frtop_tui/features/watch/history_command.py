@@ -30,7 +30,11 @@ def run(options: argparse.Namespace) -> int:
     found = _read(path, options.days)
     rows = offenders(found)
     if options.json:
-        known = {"days": options.days, "hosts": [offender_fields(one) for one in rows]}
+        known = {
+            "schema": "frtop-history-1",
+            "days": options.days,
+            "hosts": [offender_fields(one) for one in rows],
+        }
         print(json.dumps(known, indent=1))
         return 0
     if not path.exists():
