@@ -124,8 +124,9 @@ def test_the_log_has_who_acted_on_which_rank_once_and_no_secret(users: Users) ->
     users.host.agents[-1].terminate()
     output, errors = users.host.agents[-1].communicate(timeout=DEADLINE)
     assert errors.count(f"ChangeRecording of process {rank.pid}, asked by") == 1
+    assert f"ChangeRecording of process {rank.pid}, 2 more since" in errors
     assert users.owner.shown in errors
-    assert "HistoryRequest" not in errors
+    assert errors.count(f"HistoryRequest of process {rank.pid}, asked by") == 1
     assert "line 1: not a public key" in errors
     assert users.owner.secret.decode() not in output + errors
 

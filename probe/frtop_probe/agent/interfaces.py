@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from frtop_probe import wire
 from frtop_probe.agent.rights import Operator, Rights
+from frtop_probe.proc.kernel_files import printable
+
+MAX_LINE: Final = 4096
 
 
 class OperatorChannel(Protocol):
@@ -70,5 +73,6 @@ class Boxes(Protocol):
 def log(text: str) -> None:
     """Writes a line to the agent's log, which is standard error."""
     with suppress(OSError, ValueError):
-        sys.stderr.write(f"frtop agent: {text}\n".encode("ascii", "backslashreplace").decode())
+        line = f"frtop agent: {printable(text, MAX_LINE)}\n"
+        sys.stderr.write(line.encode("ascii", "backslashreplace").decode())
         sys.stderr.flush()

@@ -41,7 +41,7 @@ class KeyRights(Rights):
         self._file = pair.path.with_name(keys.AUTHORIZED)
         self._pair = pair
         self._read = read
-        self._others: dict[bytes, Right] = {}
+        self._others: dict[bytes, AuthorizedKey] = {}
         self._reading: asyncio.Future[Entries] | None = None
         self._overdue = False
         self._problem = ""
@@ -65,10 +65,16 @@ class KeyRights(Rights):
         if not done and not self._overdue:
             self._overdue = True
             self._report(f"{self._file} does not answer")
-        return self._others.get(key)
+        entry = self._others.get(key)
+        return None if entry is None else entry.right
+
+    def key_text(self, key: bytes) -> str:
+        return keys.format_public(key)
 
     def name(self, key: bytes) -> str:
-        return keys.format_public(key)
+        entry = self._others.get(key)
+        name = "the owner" if self.is_owner(key) else entry.name if entry is not None else ""
+        return f"{self.key_text(key)} ({name})" if name else self.key_text(key)
 
     def take_notes_changed(self) -> bool:
         changed, self._notes_changed = self._notes_changed, False
@@ -101,7 +107,7 @@ class KeyRights(Rights):
         if isinstance(found, KeyProblem):
             self._report(f"{found.text}; {found.next}")
             return
-        self._others = {entry.public: entry.right for entry in found}
+        self._others = {entry.public: entry for entry in found}
         if self._problem:
             self._problem = ""
             at = time.strftime("%H:%M:%S")

@@ -18,6 +18,7 @@ from typing import Final
 from frtop_probe.agent import announcement
 from frtop_probe.agent.agent_lock import AgentLock, take_when_free
 from frtop_probe.agent.announcement import Announcement, own_version
+from frtop_probe.agent.audit import bound_log
 from frtop_probe.agent.black_boxes import BlackBoxWriter
 from frtop_probe.agent.key_bootstrap import bootstrap_key
 from frtop_probe.agent.options import Options
@@ -178,8 +179,10 @@ class FolderLease:
                 self.sweep()
 
     def sweep(self) -> None:
-        """Removes stale files of other agents and ranks."""
+        """Removes stale files of other agents and ranks, and bounds the log."""
         self._swept = time.monotonic()
+        with suppress(OSError):
+            bound_log(self._lock.files.log)
         with self._noted():
             self._tracker.add_folders(existing())
             note = self._stale_files.sweep()

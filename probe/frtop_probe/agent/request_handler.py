@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from frtop_probe import feature_folders, wire
+from frtop_probe.agent.audit import Audit
 from frtop_probe.agent.histories import history_response, no_recorder
 from frtop_probe.agent.interfaces import OperatorChannel, log
 from frtop_probe.agent.rank_client import pass_on
@@ -65,25 +66,33 @@ class RequestHandler:
         """When the last request arrived."""
         self.gauge_history: Callable[[wire.GaugeHistoryRequest], wire.GaugeHistory] | None = None
         """Returns the gauges of the host; None if nobody reads them."""
-        self._logged: dict[int, str] = {}
-        """The last log line about a rank, by its key."""
+        # At the end of a pipe, the log is the operator's own output.
+        self._audit = Audit(None if tracker.guest else log)
         self._pending: Counter[Operator] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
         """Receives requests until cancelled."""
-        while True:
-            operator, frame = await self._channel.receive()
-            await asyncio.sleep(0)  # a flood of requests must not stop the ticks
-            try:
-                request = wire.decode_request(wire.from_frame(frame))
-            except wire.WireError:
-                await self._send(operator, wire.Error(0, MALFORMED, "words"))
-                continue
-            try:
-                await self._handle(operator, request)
-            except Exception as error:  # noqa: BLE001 - one request must not end the agent
-                self._tracker.note_fault(f"a request failed: {error!r}")
+        auditing = asyncio.create_task(self._audit.run())
+        try:
+            while True:
+                operator, frame = await self._channel.receive()
+                await asyncio.sleep(0)  # a flood of requests must not stop the ticks
+                await self._receive(operator, frame)
+        finally:
+            auditing.cancel()
+            await asyncio.wait((auditing,))
+
+    async def _receive(self, operator: Operator, frame: bytes) -> None:
+        try:
+            request = wire.decode_request(wire.from_frame(frame))
+        except wire.WireError:
+            await self._send(operator, wire.Error(0, MALFORMED, "words"))
+            return
+        try:
+            await self._handle(operator, request)
+        except Exception as error:  # noqa: BLE001 - one request must not end the agent
+            self._tracker.note_fault(f"a request failed: {error!r}")
 
     async def close(self) -> None:
         """Cancels requests that are not yet answered."""
@@ -99,6 +108,7 @@ class RequestHandler:
             self._rights.give_up(operator)
         refusal = self._rights.why_not_act(operator, right, self._host)
         if right is None or (refusal and request.acts):
+            self._note(request, operator, "refused to")
             await self._send(operator, wire.Error(request.id, refusal, "permission"))
             return
         if isinstance(request, wire.StateRequest):
@@ -112,26 +122,19 @@ class RequestHandler:
             text = "the agent is busy with earlier requests: wait for their answers"
             await self._send(operator, wire.Error(request.id, text, "busy"))
             return
-        if request.acts and isinstance(request, wire.RankRequest):
-            self._log(request, operator)
+        self._note(request, operator, "asked by")
         self._pending[operator] += 1
         task = asyncio.create_task(self._work(operator, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _log(self, request: wire.RankRequest, operator: Operator) -> None:
-        """Logs what an operator asks of which rank, once for repeated requests.
-
-        At the end of a pipe, the log is the operator's own output.
-        """
-        rank = self._tracker.ranks.get(request.key)
-        if rank is None or self._tracker.guest:
-            return
-        who = self._rights.name(operator.key)
-        line = f"{type(request).__name__} of process {rank.pid}, asked by {who}"
-        if self._logged.get(rank.key) != line:
-            self._logged[rank.key] = line
-            log(f"{time.strftime('%F %T')} {line}")
+    def _note(self, request: wire.Request, operator: Operator, verb: str) -> None:
+        """Notes what an operator asks of which ranks, before anything is done."""
+        known = self._tracker.ranks
+        pids = [known[key].pid for key in _keys_of(request) if key in known]
+        if pids:
+            who = self._rights.name(operator.key)
+            self._audit.note(type(request).__name__, pids, f"{verb} {who}")
 
     def _answer_time(self, request: wire.TimeRequest) -> wire.Response:
         self._tracker.shown.note(request.shown, self._tracker.ranks)
@@ -173,12 +176,9 @@ class RequestHandler:
 
     async def _respond(self, request: wire.Request) -> wire.Response:
         handler = self._of_ranks.get(type(request))
-        if isinstance(request, wire.RankRequest):
-            wanted: tuple[int, ...] = (request.key,)
-        elif isinstance(request, wire.RanksRequest):
-            wanted = request.keys
-        else:
+        if not isinstance(request, wire.RankRequest | wire.RanksRequest):
             return wire.Error(request.id, MALFORMED, "words")
+        wanted = _keys_of(request)
         known = self._tracker.ranks
         self._tracker.shown.note(wanted, known)
         ranks = [known[key] for key in dict.fromkeys(wanted) if key in known]
@@ -203,6 +203,13 @@ class RequestHandler:
 
     async def _send(self, operator: Operator, response: wire.Response) -> None:
         await self._channel.send(operator, wire.to_frame(response))
+
+
+def _keys_of(request: wire.Request) -> tuple[int, ...]:
+    """The ranks that a request names."""
+    if isinstance(request, wire.RanksRequest):
+        return request.keys
+    return (request.key,) if isinstance(request, wire.RankRequest) else ()
 
 
 async def _refuse(host: str, request: wire.Request, _: object) -> wire.Response:

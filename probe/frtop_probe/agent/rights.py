@@ -6,8 +6,11 @@ the agent's user: `Rights`. Over sockets, rights belong to keys: `key_rights` re
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from frtop_probe.proc.child_process import AS_USER
 
 Right = Literal["read", "act"]
 MAX_READ_ONLY_CONNECTIONS: Final = 1024
@@ -42,9 +45,13 @@ class Rights:
         """Whether a key belongs to the owner of the jobs."""
         return True
 
+    def key_text(self, key: bytes) -> str:  # noqa: ARG002 - likewise
+        """Returns a key as people write it; "" if there is none."""
+        return ""
+
     def name(self, key: bytes) -> str:  # noqa: ARG002 - likewise
-        """Returns a key as people write it."""
-        return "the owner"
+        """Returns who has this key, for the audit trail."""
+        return f"{'root' if AS_USER in os.environ else 'its user'} through a shell"
 
     def take_notes_changed(self) -> bool:
         """Whether `notes` have changed since the last call."""
@@ -62,7 +69,7 @@ class Rights:
 
     def why_not_act(self, operator: Operator, right: Right | None, host: str) -> str:
         """Returns why this operator may not act, and what to do about it; "" when it may."""
-        command = f"`frtop key admit {self.name(operator.key)}`"
+        command = f"`frtop key admit {self.key_text(operator.key)}`"
         if right is None:
             return f"this agent no longer admits your key; the jobs' owner can admit it: {command}"
         if self._read_only:

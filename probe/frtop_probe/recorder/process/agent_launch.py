@@ -44,7 +44,7 @@ if hasattr(os, "sched_setaffinity"):
     except OSError:
         pass
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-if os.fstat(log).st_size > 65536:
+if os.fstat(log).st_size > 524288:
     os.ftruncate(log, 0)
 os.dup2(log, 1)
 os.dup2(log, 2)
