@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
+import resource
+import socket
+import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +28,9 @@ MAX_UPDATES_QUEUED: Final = 64
 anyway."""
 MAX_RESPONSES_QUEUED: Final = 16
 """Per connection, if the operator does not read: four times `MAX_PENDING` of the handler."""
+_RESERVE: Final = 4
+"""One descriptor in so many is not for connections: without any, no rank can be read."""
+_EVENT: Final = struct.Struct("=HI")
 
 
 class PortProblem(Exception):
@@ -46,6 +52,48 @@ class _CredentialsProvider:
         return await self._rights.admits(key)
 
 
+class _Guard:
+    """Shuts connections for which there is no room, before anybody has proved a key on them.
+
+    A connection gets the lowest free descriptor, so a high one says how many there are. libzmq
+    knows no limit. `handshake_ivl` makes room again.
+    """
+
+    def __init__(self, context: zmq.asyncio.Context, guarded: zmq.asyncio.Socket) -> None:
+        self._guarded = guarded
+        address = f"inproc://accepted-{id(guarded)}"
+        guarded.monitor(address, zmq.EVENT_ACCEPTED)
+        self._events = context.socket(zmq.PAIR)
+        self._events.linger = 0
+        self._events.rcvhwm = 0  # libzmq waits for room, and holds a lock that we need to close it
+        self._events.connect(address)
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            event, _ = await self._events.recv_multipart()
+            _, descriptor = _EVENT.unpack(event)
+            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if descriptor >= most - most // _RESERVE:
+                with suppress(OSError):  # it has just ended
+                    _shut(descriptor)
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._guarded.disable_monitor()
+        self._events.close()
+
+
+def _shut(descriptor: int) -> None:
+    """Shuts a connection; libzmq then closes the descriptor."""
+    connection = socket.socket(fileno=descriptor)
+    try:
+        if connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.shutdown(socket.SHUT_RDWR)
+    finally:
+        connection.detach()
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSockets:
     """Open sockets. `address` reaches them from this host; `pub` and `ask` are their ports."""
@@ -55,6 +103,7 @@ class AgentSockets:
     authenticator: zmq.auth.asyncio.AsyncioAuthenticator
     updates: zmq.asyncio.Socket
     requests: zmq.asyncio.Socket
+    guards: tuple[_Guard, ...]
     address: str
     pub: int
     ask: int
@@ -90,6 +139,8 @@ class AgentSockets:
 
     def close(self) -> None:
         """Closes the sockets; pending messages get 0.3 s to leave."""
+        for guard in self.guards:
+            guard.close()
         self.updates.close(linger=300)
         self.requests.close(linger=300)
         self.authenticator.stop()
@@ -123,8 +174,9 @@ def open_sockets(options: Options, pair: KeyPair) -> AgentSockets:
             context.term()
             raise _problem(error, options, port) from error
         address = _reachable(options.bind)
+        guards = _Guard(context, updates), _Guard(context, requests)
         return AgentSockets(
-            rights, context, authenticator, updates, requests, address, port, port + 1
+            rights, context, authenticator, updates, requests, guards, address, port, port + 1
         )
     authenticator.stop()
     context.term()
@@ -142,17 +194,17 @@ def _make_sockets(
 
 def protect(updates: zmq.Socket[Any], requests: zmq.Socket[Any], pair: KeyPair, bind: str) -> None:
     """Encrypts and bounds a PUB and a ROUTER socket that are not bound yet."""
-    for socket in (updates, requests):
-        socket.curve_server = True  # before bind: earlier connections would be unencrypted
-        socket.curve_secretkey = pair.secret
-        socket.curve_publickey = pair.public
-        socket.zap_domain = DOMAIN.encode()
-        socket.maxmsgsize = MAX_REQUEST
-        socket.handshake_ivl = 5000  # a client that sends nothing must not hold a connection
-        socket.heartbeat_ivl = 5000  # operators vanish with their laptops
-        socket.heartbeat_timeout = 20000
-        socket.ipv6 = ":" in bind
-        socket.linger = 0
+    for one in (updates, requests):
+        one.curve_server = True  # before bind: earlier connections would be unencrypted
+        one.curve_secretkey = pair.secret
+        one.curve_publickey = pair.public
+        one.zap_domain = DOMAIN.encode()
+        one.maxmsgsize = MAX_REQUEST
+        one.handshake_ivl = 5000  # a client that sends nothing must not hold a connection
+        one.heartbeat_ivl = 5000  # operators vanish with their laptops
+        one.heartbeat_timeout = 20000
+        one.ipv6 = ":" in bind
+        one.linger = 0
     updates.sndhwm = MAX_UPDATES_QUEUED
     requests.sndhwm = requests.rcvhwm = MAX_RESPONSES_QUEUED
     # With a handover, a client that chose another operator's connection id would receive that
