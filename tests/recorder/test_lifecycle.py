@@ -265,13 +265,11 @@ def test_an_op_fails_when_its_peer_has_ended(tmp_path: Path) -> None:
 
 
 ENDINGS = """
-    import os, signal, socket, sys, threading, time
+    import os, signal, sys, threading, time
     import torch, torch.distributed as dist
 
-    def free_port():
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            return str(free.getsockname()[1])
+    sys.path.append(sys.argv[1])
+    from free_port import free_port
 
     def issue():
         for _ in range(50):
@@ -293,10 +291,10 @@ ENDINGS = """
             threading.Thread(target=issue).start()
 
     # One import of torch for all: each ending runs in a forked child that is its own rank.
-    for how in sys.argv[1:]:
+    for how in sys.argv[2:]:
         pid = os.fork()
         if pid == 0:
-            os.environ["MASTER_PORT"] = free_port()
+            os.environ["MASTER_PORT"] = str(free_port())
             try:
                 end(how)
             except BaseException as error:
@@ -322,7 +320,7 @@ def test_the_recorder_changes_no_exit_status(tmp_path: Path) -> None:
         "abort": -signal.SIGABRT,
         "thread": 0,
     }
-    (ended,) = run(ENDINGS, tmp_path / "rings", *expected)
+    (ended,) = run(ENDINGS, tmp_path / "rings", str(Path(__file__).parents[1]), *expected)
     assert ended.code == 0, ended.err
     printed = [line.split() for line in ended.out.splitlines()]
     assert {how: int(code) for how, _, code in printed} == expected

@@ -290,6 +290,76 @@ def test_every_step_of_an_optimizer_is_one_mark(tmp_path: Path) -> None:
     assert not marks(ring, BACKWARD)
 
 
+ONLY = """
+    import gc, threading, torch, torch.distributed as dist, frtop_probe
+
+    dist.init_process_group("gloo")
+    net = torch.nn.Linear(4, 4)
+    net(torch.ones(2, 4)).sum().backward()
+
+    def sgd(): return torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def train(title, optimizer, steps=2, **more):
+        frtop_probe.annotate(title)
+        for _ in range(steps):
+            optimizer.step(**more)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    def trains_another():
+        sgd().step()
+        return 0.0
+
+    one = sgd()
+    train("alone", one, 3)
+    try:
+        train("raises", one, closure=interrupted)
+    except KeyboardInterrupt:
+        pass
+    train("goes on", one)
+    thread = threading.Thread(target=train, args=("in a thread", one))
+    thread.start()
+    thread.join()
+    train("another inside", one, 1, closure=trains_another)
+    two = sgd()
+    train("a second", two)
+    train("the first again", one)
+    del one, two
+    gc.collect()
+    train("a third", sgd(), 12)
+    train("the third is gone", sgd())
+    frtop_probe.annotate("numbered")
+    frtop_probe.step(40, samples=2)
+    train("behind the number", sgd(), 1)
+    frtop_probe.stop()
+    train("stopped", sgd())
+    dist.destroy_process_group()
+"""
+ENDED = {
+    "alone": (3, [1, 2, 3]), "raises": (0, []), "goes on": (2, [4, 5]), "in a thread": (2, [6, 7]),
+    "another inside": (1, [8]), "a second": (2, []), "the first again": (2, [9, 10]),
+    "a third": (12, [11, 12]), "the third is gone": (2, []), "numbered": (0, [40]),
+    "behind the number": (1, []),
+}  # fmt: skip
+
+
+def test_the_steps_of_an_only_optimizer_are_counted_like_those_of_several(tmp_path: Path) -> None:
+    """By title: how many marks an optimizer has, and the steps that ended."""
+    ring = only(run(ONLY, tmp_path / "rings")[0]).ring
+    found: dict[str, tuple[int, list[int]]] = {}
+    title = ""
+    for row in marks(ring):
+        if row.kind is MarkKind.NOTE:
+            title = ring.notes[row.number]
+            found[title] = 0, []
+            continue
+        count, ended = found[title]
+        found[title] = count + (row.kind is OPTIMIZER), ended + [row.number] * (row.kind is STEP)
+    assert found == ENDED
+    assert ring.cell(StatusCell.STEP) == 40
+
+
 API = """
     import torch, torch.distributed as dist, frtop_probe
     dist.init_process_group("gloo")

@@ -136,7 +136,7 @@ class Recorder:
         self.watch = next((one.op_watch for one in features if one.op_watch), self.watch)
         try:
             try:
-                self.hook, kernels = NativeHook(self, self.signatures, torch), "native"
+                self.hook, kernels = NativeHook(self, self.signatures, self.steps, torch), "native"
             except NotUsableError as why:
                 self.hook, kernels = Hook(self, self.signatures, torch), f"Python: {why}"
         except TorchTooOldError as error:

@@ -53,8 +53,9 @@ def _numbers(library: Any) -> list[int]:
 
 def _expected() -> list[int]:
     cells = (
-        StatusCell.HEAD, StatusCell.PENDING_LOST, StatusCell.MARKS, StatusCell.LONGER_FROM,
-        MarkKind.REPORT,
+        StatusCell.HEAD, StatusCell.STEP, StatusCell.STEP_NS, StatusCell.PENDING_LOST,
+        StatusCell.MARKS, StatusCell.LONGER_FROM,
+        MarkKind.STEP, MarkKind.OPTIMIZER, MarkKind.REPORT,
     )  # fmt: skip
     flags = (Flag.SYNC, Flag.P2P, Flag.UNTRACKED, Flag.LATE, Flag.DEVICE, Flag.ELSEWHERE)
     sizes = (layout.GROUP_ROW.size, layout.CHUNK, layout.SIZES.size)

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from frtop_probe.recorder.guard import raised_by_signal_handler
+from frtop_probe.recorder.marks.steps import StepCounter
 from frtop_probe.recorder.native.library import Library, NotUsableError
 from frtop_probe.recorder.ops.call_sites import CallSites
 from frtop_probe.recorder.ops.kernel import KernelContext, Kernels, hide_from_dynamo
@@ -30,7 +31,9 @@ PROPERTIES: Final = ("p2p", "unsignalled", "barrier", "always_sync")
 class NativeHook:
     """The installed kernels. They stay installed until the process ends."""
 
-    def __init__(self, core: KernelContext, signatures: SignatureTable, torch: Any) -> None:
+    def __init__(
+        self, core: KernelContext, signatures: SignatureTable, steps: StepCounter, torch: Any
+    ) -> None:
         """Installs a native kernel on every op of `c10d`.
 
         Raises:
@@ -55,6 +58,7 @@ class NativeHook:
         core.groups.use(library.next_number, library.forget_group)
         core.pending.use(library)
         ring.marks.use(*library.marks())
+        steps.use(library.only, *library.steps())
         kernels = Kernels(core, signatures, torch)
         misses = _Misses(core, signatures, torch, kernels)
         operations = [
@@ -97,7 +101,8 @@ class _Misses:
         sites: CallSites = core.sites
         self.issuers = core.find_issuer
         self.watching, self.unfinished = core.watch.watching, core.watch.unfinished
-        self.device_handles, self.sites_on = core.pending.device_handles, sites.state
+        self.device_handles, self.handles = core.pending.device_handles, core.pending.handles
+        self.sites_on = sites.state
 
         def group(script: Any) -> int:
             """The number of a group, negative while torch does not know its members."""

@@ -83,12 +83,13 @@ struct Mark {
 static_assert(sizeof(Mark) == 64 && offsetof(Mark, checksum) == 40);
 
 enum Flag : u8 { SYNC = 1, P2P = 2, UNTRACKED = 4, LATE = 8, DEVICE = 16, ELSEWHERE = 64 };
-enum Cell { HEAD = 3, PENDING_LOST = 14, MARKS = 18, LONGER_FROM = 20 };
+enum Cell { HEAD = 3, STEP = 6, STEP_NS = 7, PENDING_LOST = 14, MARKS = 18, LONGER_FROM = 20 };
 enum Row { ROW_LAST = 0, ROW_NUMBER = 1, ROW_P2P = 2, ROW_WORDS = 16 };
 constexpr u64 CELLS_AT = 256, CHUNK = 64, SIZES_HEAD = 24;
 constexpr u64 MAX_INTEGERS = (1 << 16) - 1, MAX_U32 = 0xffffffff, MESSAGES = (1 << 16) - 1;
-constexpr u8 REDUCE_OPS = 9, REDUCE_OTHER = 10, EVENT_OP = 0, REPORT = 7;
+constexpr u8 REDUCE_OPS = 9, REDUCE_OTHER = 10, EVENT_OP = 0;
 constexpr i64 EXACT_NS = 1'000'000;
+enum Kind : u32 { STEP_ENDED = 1, OPTIMIZER = 6, REPORT = 7 };
 enum Enabled : u8 { OFF = 0, ON = 1, EXPECTING = 2 };
 
 template <class T>
@@ -275,7 +276,7 @@ thread_local Called last_silent{};  // this thread's last op that reports no end
  * which is one word, so that an op needs no GIL to learn that nobody wants more of it. */
 struct Misses {
   PyObject *group, *form, *classify, *site, *issuer, *watch, *handed, *at_op, *device;
-  PyObject *issuers, *watching, *unfinished, *device_handles, *sites_on;
+  PyObject *issuers, *watching, *unfinished, *device_handles, *handles, *sites_on;
 };
 Misses misses{};
 inline bool listed(PyObject* list) { return __atomic_load_n(&((PyVarObject*)list)->ob_size, __ATOMIC_RELAXED) > 0; }
@@ -1249,18 +1250,124 @@ PyObject* report_mark(PyObject*, PyObject* args) {
   write_mark(REPORT, u64(step), false, name, &value);
   Py_RETURN_NONE;
 }
+void end_mark(State* state, u64 sequence) {
+  Mark* mark = state->mark(sequence);
+  if (get(&mark->sequence) == sequence) put(&mark->end, now_ns());  // else it has been overwritten
+}
 PyObject* end_mark(PyObject*, PyObject* which) {
   u64 sequence = PyLong_AsUnsignedLongLong(which);
   if (PyErr_Occurred()) return nullptr;
-  Mark* mark = current.load(std::memory_order_acquire)->mark(sequence);
-  if (get(&mark->sequence) == sequence) put(&mark->end, now_ns());  // else it has been overwritten
+  end_mark(current.load(std::memory_order_acquire), sequence);
   Py_RETURN_NONE;
 }
 PyMethodDef mark_methods[] = {
     {"begin", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(begin_mark)), METH_FASTCALL, nullptr},
     {"instant", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(instant_mark)), METH_FASTCALL, nullptr},
     {"report", report_mark, METH_VARARGS, nullptr},
-    {"end", end_mark, METH_O, nullptr}};
+    {"end", static_cast<PyCFunction>(end_mark), METH_O, nullptr}};
+
+// -- steps of the program's only optimizer, as `marks/steps.py` counts them; all with the GIL
+
+/* The words of `StepCounter.only`. */
+struct Only {
+  u64 is_set, thread, mark, steps, last_mark, last_thread;
+};
+Only only{};
+PyObject* only_optimizer = nullptr;  // a weak reference
+
+bool refers_to(PyObject* reference, PyObject* object) {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* found = nullptr;
+  if (PyWeakref_GetRef(reference, &found) < 0) PyErr_Clear();
+  Py_XDECREF(found);
+  return found == object;
+#else
+  return PyWeakref_GetObject(reference) == object;
+#endif
+}
+
+/* The state, if it is this optimizer and nobody wants to do more at its steps. */
+State* counting(PyObject* optimizer) {
+  State* state = current.load(std::memory_order_acquire);
+  if (!only.is_set || !state || !__atomic_load_n(state->enabled, __ATOMIC_RELAXED)) return nullptr;
+  if (listed(misses.watching) || filled(misses.handles)) return nullptr;
+  return refers_to(only_optimizer, optimizer) ? state : nullptr;
+}
+
+/* Both return whether they have done it. */
+PyObject* begin_step(PyObject*, PyObject* optimizer) {
+  State* state = counting(optimizer);
+  if (!state || only.thread) Py_RETURN_FALSE;
+  only.mark = write_mark(OPTIMIZER, get(state->cells + STEP) + 1, true);
+  only.thread = u64(pthread_self());
+  Py_RETURN_TRUE;
+}
+PyObject* end_step(PyObject*, PyObject* optimizer) {
+  State* state = counting(optimizer);
+  if (!state || only.thread != u64(pthread_self())) Py_RETURN_FALSE;
+  only.thread = 0;
+  end_mark(state, only.mark);
+  if (++only.steps > get(state->cells + STEP)) {
+    put(state->cells + STEP, only.steps);
+    put(state->cells + STEP_NS, u64(now_ns()));
+    only.last_mark = write_mark(STEP_ENDED, only.steps, false);
+    only.last_thread = u64(pthread_self());
+  }
+  Py_RETURN_TRUE;
+}
+
+/* Counts from now on, for a weak reference and the steps so far. */
+PyObject* give_steps(PyObject*, PyObject* args) {
+  PyObject* reference;
+  unsigned long long steps;
+  if (!PyArg_ParseTuple(args, "OK", &reference, &steps)) return nullptr;
+  Py_INCREF(reference);
+  PyObject* before = only_optimizer;
+  only_optimizer = reference;
+  only.thread = 0;
+  only.steps = steps;
+  only.is_set = 1;
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
+/* Counts no longer: sets `steps` of an object, and the entry of the thread that is in a step. No
+ * other thread runs in between: what may collect garbage is made before. */
+PyObject* take_steps(PyObject*, PyObject* args) {
+  PyObject *one, *begun;
+  if (!PyArg_ParseTuple(args, "OO!", &one, &PyDict_Type, &begun)) return nullptr;
+  try {
+    py::tuple both(2);
+    py::list list(1);
+    if (!only.is_set) Py_RETURN_NONE;
+    py::int_ thread(only.thread), mark(only.mark), steps(only.steps);
+    PyTuple_SET_ITEM(both.ptr(), 0, py::reinterpret_borrow<py::object>(one).release().ptr());
+    PyTuple_SET_ITEM(both.ptr(), 1, mark.release().ptr());
+    PyList_SET_ITEM(list.ptr(), 0, both.release().ptr());
+    if (PyObject_SetAttrString(one, "steps", steps.ptr()) < 0) return nullptr;
+    if (only.thread && PyDict_SetItem(begun, thread.ptr(), list.ptr()) < 0) return nullptr;
+    only.is_set = only.thread = 0;
+    Py_RETURN_NONE;
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+PyMethodDef step_methods[] = {
+    {"begin", begin_step, METH_O, nullptr}, {"end", end_step, METH_O, nullptr},
+    {"give", give_steps, METH_VARARGS, nullptr}, {"take", take_steps, METH_VARARGS, nullptr}};
+
+/* A tuple of functions. */
+template <size_t N>
+PyObject* functions(PyMethodDef (&methods)[N]) {
+  PyObject* found = PyTuple_New(Py_ssize_t(N));
+  for (size_t i = 0; found && i < N; i++) {
+    PyObject* function = PyCFunction_New(&methods[i], nullptr);
+    if (!function) Py_CLEAR(found);
+    else PyTuple_SET_ITEM(found, Py_ssize_t(i), function);
+  }
+  return found;
+}
 
 torch::Library *library = nullptr, *functional = nullptr;
 
@@ -1299,8 +1406,8 @@ SHOWN void frtop_check_slot(u8* to) {
 }
 /* The numbers that `ring/layout.py` has too. */
 SHOWN size_t frtop_check_numbers(u64* to, size_t most) {
-  const u64 numbers[] = {CELLS_AT, HEAD, PENDING_LOST, MARKS, LONGER_FROM, REPORT, ROW_WORDS * 8, CHUNK, SIZES_HEAD,
-                         MESSAGES, REDUCE_OTHER, SYNC, P2P, UNTRACKED, LATE, DEVICE, ELSEWHERE,
+  const u64 numbers[] = {CELLS_AT, HEAD, STEP, STEP_NS, PENDING_LOST, MARKS, LONGER_FROM, STEP_ENDED, OPTIMIZER,
+                         REPORT, ROW_WORDS * 8, CHUNK, SIZES_HEAD, MESSAGES, REDUCE_OTHER, SYNC, P2P, UNTRACKED, LATE, DEVICE, ELSEWHERE,
                          offsetof(Slot, later), offsetof(Slot, done), offsetof(Slot, wait)};
   memcpy(to, numbers, std::min(sizeof numbers, most * 8));
   return std::size(numbers);
@@ -1313,6 +1420,7 @@ SHOWN int frtop_open(u8* ring, const u64* shape, const u8* enabled) {
   Shape of;
   memcpy(&of, shape, sizeof of);
   current.store(new State(ring, of, enabled));
+  only = {};
   return 0;
 }
 
@@ -1324,7 +1432,7 @@ SHOWN int frtop_install(PyObject* operations, PyObject* callbacks) {
     };
     misses = {get("group"), get("form"), get("classify"), get("site"), get("issuer"), get("watch"),
               get("handed"), get("at_op"), get("device"), get("issuers"),
-              get("watching"), get("unfinished"), get("device_handles"), get("sites_on")};
+              get("watching"), get("unfinished"), get("device_handles"), get("handles"), get("sites_on")};
     library = new torch::Library(torch::Library::IMPL, "c10d", c10::DispatchKey::BackendSelect, __FILE__, __LINE__);
     int count = 0;
     for (auto each : py::reinterpret_borrow<py::list>(operations)) {
@@ -1497,14 +1605,12 @@ SHOWN const char* frtop_failure() { return current.load()->failure.load(); }
 SHOWN PyObject* frtop_marks() {
   State* state = current.load();
   state->marks.store(get(state->cells + MARKS));
-  PyObject* found = PyTuple_New(Py_ssize_t(std::size(mark_methods)));
-  for (size_t i = 0; found && i < std::size(mark_methods); i++) {
-    PyObject* function = PyCFunction_New(&mark_methods[i], nullptr);
-    if (!function) Py_CLEAR(found);
-    else PyTuple_SET_ITEM(found, Py_ssize_t(i), function);
-  }
-  return found;
+  return functions(mark_methods);
 }
+
+/* Returns the functions of `step_methods`; `frtop_only` has the words of `Only`. */
+SHOWN PyObject* frtop_steps() { return functions(step_methods); }
+SHOWN u64* frtop_only() { return reinterpret_cast<u64*>(&only); }
 
 /* Returns what replaces the `wait` of a class of handles. */
 SHOWN PyObject* frtop_wait(PyObject* kind, PyObject* own, PyObject* wrapper) {

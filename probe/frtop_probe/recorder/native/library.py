@@ -138,6 +138,8 @@ class Library:
             ("measured", None, (ctypes.c_void_p,)),
             ("failure", ctypes.c_char_p, ()),
             ("marks", _object, ()),
+            ("steps", _object, ()),
+            ("only", ctypes.POINTER(_u64), ()),
             ("wait", _object, (_object, _object, _object)),
         ):
             entry = getattr(c, f"frtop_{function}")
@@ -154,6 +156,11 @@ class Library:
         self.tensors: Callable[[], list[tuple[int, list[tuple[bool, Any]]]]] = c.frtop_tensors
         self.marks: Callable[[], tuple[Callable[..., Any], ...]] = c.frtop_marks
         """Returns what writes marks from then on: `begin`, `instant`, `report` and `end`."""
+        self.steps: Callable[[], tuple[Callable[..., Any], ...]] = c.frtop_steps
+        """Returns what counts the steps of the program's only optimizer: `begin`, `end`, `give`
+        and `take`."""
+        self.only: Any = c.frtop_only()
+        """The words that these functions write."""
         self.wait: Callable[[Any, Any, Any], Any] = c.frtop_wait
         """Takes a class of handles, its own `wait` and the wrapper in Python; returns what replaces
         it."""

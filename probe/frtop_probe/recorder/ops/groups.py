@@ -18,7 +18,7 @@ from frtop_probe.recorder.ops.device_front import DeviceFront
 from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side
-from frtop_probe.ring.rank_ranges import fold
+from frtop_probe.ring.rank_ranges import fold_short
 
 MAX_CHANNELS: Final = 4096
 """Bounds memory if a program gives each message its own tag."""
@@ -163,7 +163,7 @@ class GroupTable:
                 "name": group.name,
                 "description": _text(process_group, "group_desc"),
                 "backend": self._backend(process_group),
-                "ranks": fold(ranks),
+                "ranks": fold_short(ranks),
                 "exact": group.exact,
                 "epoch": group.epoch,
                 "timeout_s": _timeout(process_group),

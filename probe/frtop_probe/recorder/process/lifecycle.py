@@ -228,8 +228,9 @@ class Lifecycle:
 
         if OPTIMIZERS not in self._watched:
             self._watched.add(OPTIMIZERS)
+            torch, counter = sys.modules["torch"], self._recorder.steps
             hooks = steps.watch_optimizers(
-                sys.modules["torch"], module, self._marking(begins), self._marking(stepped)
+                torch, module, counter, self._marking(begins), self._marking(stepped)
             )
             if len(hooks) > 1:
                 self._watch_marks(MarkKind.OPTIMIZER)
