@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from chaos.plan import Way, plan_of
+from chaos.plan import Able, Way, plan_of
 from chaos.round import Chaos, Result
+from hosts import network, shells
+from zoo import cgroup
 
 HURTS: Final = 8
 """Most in a round."""
@@ -27,14 +30,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the first round")
     parser.add_argument("--hurts", type=int, default=HURTS, metavar="N", help="most in a round")
+    parser.add_argument("--hosts", type=float, default=0.35, metavar="SHARE",
+                        help="of rounds whose ranks are on two hosts")  # fmt: skip
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it runs behind it ignore ^C
         signal.signal(number, signal.default_int_handler)
-    ways, results = possible_ways(), list[Result]()
+    ways, able, results = possible_ways(), abilities(), list[Result]()
     try:
         with Chaos() as chaos:
             for seed in range(options.seed, options.seed + options.rounds):
-                plan = plan_of(seed, ways, options.hurts, root=os.geteuid() == 0)
+                plan = plan_of(seed, ways, options.hurts, able, hosts=options.hosts)
                 result = chaos.run(plan)
                 results.append(result)
                 _print(result)
@@ -57,12 +62,27 @@ def possible_ways() -> tuple[Way, ...]:
     return "python", "native", "unprepared"
 
 
+def abilities() -> frozenset[Able]:
+    """Returns what this machine can do besides."""
+    root = os.geteuid() == 0
+    able: dict[Able, bool] = {
+        "freezer": cgroup.possible("freezer"),
+        "pids": cgroup.possible("pids"),
+        "small": root,
+        "clock": shutil.which("cc") is not None,
+        "tmux": shutil.which("tmux") is not None,
+        "hosts": not network.obstacle(),
+        "ssh": not shells.obstacle(),
+    }
+    return frozenset(name for name, there in able.items() if there)
+
+
 def _print(result: Result) -> None:
     state = "FAIL" if result.failure else "ok"
     print(
         f"{state:4} seed {result.plan.seed}  {result.seconds:5.1f} s  {result.plan.way}"
-        f" {result.plan.ranks} ranks, {result.steps} steps, longest {result.longest_s:.2f} s,"
-        f" true after {result.truth_s:.1f} s",
+        f" {result.plan.reach} {result.plan.ranks} ranks, {result.steps} steps,"
+        f" longest {result.longest_s:.2f} s, true after {result.truth_s:.1f} s",
         flush=True,
     )
     if result.failure:
@@ -80,7 +100,8 @@ def summary(results: list[Result]) -> str:
     done, well = Counter[str](), Counter[str]()
     for result in results:
         names = [deed.name for deed in result.plan.deeds]
-        names += ["rank killed at the end"] * result.plan.kills
+        names += [f"{result.plan.kills} killed at the end"] * bool(result.plan.kills)
+        names += [f"({result.plan.way}, {result.plan.reach})"]
         done.update(names)
         well.update(names if not result.failure else [])
     failed = [result for result in results if result.failure]

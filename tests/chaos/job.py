@@ -23,11 +23,13 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset
 
+from hosts.ranks import enter
+
 WRONG: Final = 3
 SIZE: Final = 96
 RATE: Final = 2.0**-10
 """A power of two: parameters stay exact."""
-PAUSE_S: Final = 0.02
+PAUSE_S: Final = 0.05
 LONG_S: Final = 0.1
 """Steps that take longer are listed in the result."""
 MOST: Final = 10_000
@@ -67,6 +69,11 @@ class Numbers(IterableDataset[torch.Tensor]):
         while True:
             yield value(self._seed + 1, self._rank, item, 8)
             item += 1
+
+
+def lists(items: list[torch.Tensor]) -> list[list[int]]:
+    """A batch that a worker sends without a file in shared memory."""
+    return [item.tolist() for item in items]
 
 
 class Ops:
@@ -181,8 +188,18 @@ class Beside(threading.Thread):
             time.sleep(PAUSE_S)
 
 
+def move() -> None:
+    """Goes to the host of this rank, if there are several; `CHAOS_HOSTS` lists them."""
+    hosts = json.loads(os.environ["CHAOS_HOSTS"])
+    if hosts:
+        here = hosts[int(os.environ["RANK"]) % len(hosts)]
+        enter(here["holder"])
+        os.environ.update(here["environment"])
+
+
 def main() -> None:
     folder, seed = Path(os.environ["ZOO_FOLDER"]), int(os.environ["CHAOS_SEED"])
+    move()
     dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT_S))
     rank, world = dist.get_rank(), dist.get_world_size()
     pair = dist.new_group([0, 1])
@@ -190,7 +207,10 @@ def main() -> None:
     if os.environ["CHAOS_THREAD"] == "1":
         beside = Beside(seed, dist.new_group())
         beside.start()
-    loader = DataLoader(Numbers(seed, rank), batch_size=2, num_workers=1)
+    as_lists = os.environ["CHAOS_LISTS"] == "1"
+    loader = DataLoader(
+        Numbers(seed, rank), batch_size=2, num_workers=1, collate_fn=lists if as_lists else None
+    )
     steps = [Ops(seed, list(range(world))).step]
     if rank < 2:
         steps.append(Ops(seed + 4, [0, 1], pair).step)
@@ -221,14 +241,14 @@ def main() -> None:
 
 def _step(
     steps: Sequence[Callable[[int], None]],
-    batches: Iterator[torch.Tensor],
+    batches: Iterator[torch.Tensor | list[list[int]]],
     whose: tuple[int, int],
     step: int,
 ) -> bool:
     """Does one step; returns whether it is the last one."""
     seed, rank = whose
     items = [value(seed + 1, rank, item, 8) for item in (2 * step, 2 * step + 1)]
-    check("batch", step, next(batches), torch.stack(items))
+    check("batch", step, torch.as_tensor(next(batches)), torch.stack(items))
     for one in steps:
         one(step)
     last = torch.tensor([int(rank == 0 and Path(os.environ["CHAOS_END"]).exists())])

@@ -12,19 +12,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-from chaos.hurts import HURTS, Site
+import psutil
+import pytest
+
+from chaos.hurts import HURTS
+from chaos.looking import Screen, Watch
 from chaos.plan import Plan, Way
-from chaos.screen import TRACEBACK, Screen
-from e2e.conftest import family, kill_family
-from free_port import free_port
+from chaos.scene import Clocks, Scene, scene
+from chaos.site import BASTION, OPERATOR, Site
+from chaos.stream import TRACEBACK, WAIT_S, Stream
+from frtop_probe import keys
 from frtop_probe.ring.layout import SUFFIX as RING
 from frtop_tui.prepare import prepare
 from waiting import wait_for
@@ -43,8 +48,6 @@ LONGEST_S: Final = 10.0
 """Longest step while nobody stopped a rank, on a machine with other work."""
 AROUND_S: Final = 0.5
 """A step this close to a stop may have waited for it."""
-SMALL: Final = "size=24m"
-"""Room for four rings, and little besides."""
 THEIRS: Final = ("torch", "pymp-")
 """Names of what torch and Python leave in TMPDIR, the latter of a process that is killed."""
 WELL: Final = frozenset({"moving", "blocked", "late", "unknown"})
@@ -79,9 +82,18 @@ class Chaos:
     """Runs rounds. A context manager that leaves no process, file or mount."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="frtop-chaos-", dir="/dev/shm"))
-        self._forkers: dict[Way, Forker] = {}
+        # Hosts have a /dev/shm of their own: what they share with us cannot be there.
+        self._folder = Path(tempfile.mkdtemp(prefix="frtop-chaos-"))
+        self._forkers: dict[tuple[Way, bool], Forker] = {}
+        self._clocks = Clocks(self._folder)
+        self._make_key()
         self._rounds = 0
+
+    def _make_key(self) -> None:
+        """As after the first use of frtop."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(keys.FILE_VARIABLE, str(self._folder / "key"))
+            keys.load(create=True)
 
     def __enter__(self) -> Chaos:  # noqa: PYI034 - Self needs Python 3.11
         return self
@@ -114,90 +126,89 @@ class Chaos:
         return result
 
     def _run(self, plan: Plan, folder: Path, result: Result, stack: ExitStack) -> None:
-        home = folder / "frtop"
-        home.mkdir(mode=0o700)
-        if plan.small:
-            stack.enter_context(_small(home))
         for name in ("out", "tmp"):
             (folder / name).mkdir()
-        environment = _environment(plan, folder)
-        forker = self._forker(plan.way)
-        stack.callback(kill_family, home)
-        stack.callback(forker.ask, do="stop")
-        ranks = forker.ask(
-            do="start", program=str(PROGRAM), ranks=plan.ranks, environment=environment
-        )["pids"]
-        address = f"127.0.0.1:{environment['MASTER_PORT']}"
-        operators = {**os.environ, **environment}
-        screen = Screen(address, operators, ops=plan.ops)
-        stack.callback(screen.end, signal.SIGKILL)
-        site = Site(
-            home, folder / "out", address, operators, random.Random(plan.seed), ranks, screen
-        )
-        trains = partial(_trains, folder, plan.ranks)
-        wait_for(trains, lambda: f"the job trains: {forker.ask(do='look')}", BEGIN_S)
+        there = stack.enter_context(scene(plan, folder, self._clocks))
+        forker = self._forker(plan)
+        site = _begin(plan, folder, forker, there, stack)
+        site.clocks = self._clocks.files
         _hurt(plan, site)
         calm = time.monotonic()
-        truth = partial(_mistake, plan, site, None)
-        _wait_for_truth(truth, "after the last hurt")
+        _wait_for_truth(partial(_mistake, plan, site, None), "after the last hurt")
         result.truth_s = time.monotonic() - calm
         if plan.kills and (victim := _victim(plan, site)) is not None:
-            os.kill(ranks[victim], signal.SIGKILL)
-            _wait_for_truth(partial(_mistake, plan, site, victim), f"rank {victim} was killed")
+            os.kill(_killed(plan, site, victim), signal.SIGKILL)
+            when = f"the {plan.kills} of {victim} was killed"
+            _wait_for_truth(partial(_mistake, plan, site, victim), when)
         else:
-            _end(plan, folder, forker)
+            _end(plan, folder, site, forker)
             _take_results(plan, folder, site, result)
-        screen.end()
-        result.counts = dict(screen.counts)
-        if problem := screen.problem or "; ".join(site.problems):
-            raise WrongError(problem)
-        if screen.gaps.hidden:
-            raise WrongError(f"ops neither shown nor counted as lost: {screen.gaps.hidden}")
+        result.counts = dict(site.stream.counts)
+        _end_looking(site)
         forker.ask(do="stop")
         _leave(folder, site)
 
-    def _forker(self, way: Way) -> Forker:
-        if way not in self._forkers:
-            native = "1" if way == "native" else "0"
+    def _forker(self, plan: Plan) -> Forker:
+        """Whose ranks are prepared, have native kernels, or a clock that can jump, as planned."""
+        key = plan.way, plan.clock
+        if key not in self._forkers:
+            native = "1" if plan.way == "native" else "0"
             environ = {**os.environ, "FRTOP_NATIVE": native, "PYTHONWARNINGS": "ignore"}
-            folder = self._folder / way
+            if plan.clock:
+                environ.update(self._clocks.environment("ranks"))
+            folder = self._folder / "-".join(map(str, key))
             folder.mkdir()
-            change: Callable[..., dict[str, str]] = (
-                without_frtop if way == "unprepared" else prepare
-            )
-            self._forkers[way] = Forker(folder, change(environ), LOADED)
-        return self._forkers[way]
+            unprepared = plan.way == "unprepared"
+            environ = without_frtop(environ) if unprepared else prepare(environ)
+            self._forkers[key] = Forker(folder, environ, LOADED)
+        return self._forkers[key]
 
 
-def _environment(plan: Plan, folder: Path) -> dict[str, str]:
-    """Returns what ranks, agents and operators get."""
-    return {
-        "FRTOP_DIR": str(folder / "frtop"),
-        "FRTOP_KEY_FILE": str(folder.parent / "key"),  # as after the first use of frtop
-        "FRTOP_BIND": "127.0.0.1",
-        "FRTOP_AGENT_WITH": str(os.getpid()),
-        "FRTOP_BOXES": "0",
-        "FRTOP_UNPREPARED": "1" if plan.way == "unprepared" else "0",
-        "WORLD_SIZE": str(plan.ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "TMPDIR": str(folder / "tmp"),
-        "ZOO_FOLDER": str(folder),
-        "CHAOS_END": str(folder / "end"),
-        "CHAOS_SEED": str(plan.seed),
-        "CHAOS_THREAD": "1" if plan.thread else "0",
-    }
+def _begin(plan: Plan, folder: Path, forker: Forker, there: Scene, stack: ExitStack) -> Site:
+    """Starts the job and those who look, and waits until all ranks train."""
+    stack.callback(forker.ask, do="stop")
+    ranks = forker.ask(
+        do="start", program=str(PROGRAM), ranks=plan.ranks, environment=there.environment
+    )["pids"]
+    operator = there.operator
+    only = "states,verdicts,progress" + ",ops" * plan.ops
+    command = operator.command("stream", "--only", only, "--wait", str(WAIT_S))
+    stream = Stream(command, operator.environment)
+    stack.callback(stream.end, signal.SIGKILL)
+    trains = partial(_trains, folder, plan.ranks)
+    wait_for(trains, lambda: f"the job trains: {forker.ask(do='look')}", BEGIN_S)
+    if plan.reach in ("ssh", "through"):
+        ranks = [_inner(pid) for pid in ranks]
+    site = Site(
+        there.places, folder / "out", operator, random.Random(plan.seed), ranks, there.network,
+        plan.reach, stream,
+    )  # fmt: skip
+    if plan.beside == "screen":
+        site.screen = Screen(site.out, operator.command(), operator.environment)
+        stack.callback(site.screen.close)
+    elif plan.beside == "watch":
+        site.watch = Watch(site.out, operator.command("watch"), operator.environment)
+        stack.callback(site.watch.kill)
+    return site
 
 
-@contextmanager
-def _small(folder: Path) -> Iterator[None]:
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"mode=0700,{SMALL}", "tmpfs", str(folder)], check=True
-    )
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+def _end_looking(site: Site) -> None:
+    site.stream.end()
+    ends = [one.end() for one in (site.screen, site.watch) if one is not None]
+    if problem := site.stream.problem or "; ".join(filter(None, (*site.problems, *ends))):
+        raise WrongError(problem)
+    if site.stream.gaps.hidden:
+        raise WrongError(f"ops neither shown nor counted as lost: {site.stream.gaps.hidden}")
+
+
+def _inner(pid: int) -> int:
+    """The rank, whose parent waits outside of its host."""
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+def _killed(plan: Plan, site: Site, victim: int) -> int:
+    """What is killed, so that rank `victim` dies."""
+    return site.workers_of(victim)[0] if plan.kills == "worker" else site.ranks[victim]
 
 
 def _trains(folder: Path, ranks: int) -> bool:
@@ -237,17 +248,24 @@ def _wait_for_truth(mistake: Callable[[], str], when: str) -> None:
 
 
 def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
-    """Returns what the screen, or then a new one, says and is not true."""
-    screen = site.screen
-    if screen.problem:
-        raise WrongError(screen.problem)
-    screen.start()  # one that gave up while there was no agent
-    seen = Seen(screen.health, dict(screen.states), screen.blames)
+    """Returns what those who look, or then a new one, say and is not true."""
+    stream = site.stream
+    if stream.problem:
+        raise WrongError(stream.problem)
+    stream.start()  # one that gave up while there was no agent
+    seen = Seen(stream.health, dict(stream.states), stream.blames)
     if not _is_true(seen, plan, site, dead):
-        return f"the screen says {seen}"
+        return f"the stream says {seen}"
+    for one in (site.screen, site.watch):
+        if one is not None and (wrong := one.mistake(dead, site.blind)):
+            return wrong
+    return _mistake_of_new(plan, site, dead)
+
+
+def _mistake_of_new(plan: Plan, site: Site, dead: int | None) -> str:
     said = subprocess.run(
-        [sys.executable, "-m", "frtop_tui", "diagnose", "--json", "--wait", "5", "--job", site.job],
-        env=site.environment, capture_output=True, text=True, timeout=120, check=False,
+        site.operator.command("diagnose", "--json", "--wait", "5"),
+        env=site.operator.environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     if TRACEBACK in said.stderr:
         raise WrongError(f"diagnose: {said.stderr[-2000:]}")
@@ -259,7 +277,9 @@ def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
     states = {int(rank): one["state"] for rank, one in document["ranks"].items()}
     blames = [(one["kind"], one["culprits"]) for one in document["verdicts"]]
     seen = Seen(document["health"], states, blames)
-    if _is_true(seen, plan, site, dead):
+    ages = [one["since_s"] for one in document["ranks"].values() if one["since_s"] is not None]
+    is_old = not all(-1 <= age <= time.monotonic() - site.begun + 1 for age in ages)
+    if _is_true(seen, plan, site, dead) and not is_old:
         return ""
     return f"diagnose says {seen}\n{said.stdout[:3000]}"
 
@@ -287,7 +307,7 @@ def _victim(plan: Plan, site: Site) -> int | None:
     return None if site.blind else site.chance.randrange(plan.ranks)
 
 
-def _end(plan: Plan, folder: Path, forker: Forker) -> None:
+def _end(plan: Plan, folder: Path, site: Site, forker: Forker) -> None:
     (folder / "end").touch()
     seen: dict[str, Any] = {}
 
@@ -295,24 +315,44 @@ def _end(plan: Plan, folder: Path, forker: Forker) -> None:
         seen.update(forker.ask(do="look"))
         return len(seen["ended"]) == plan.ranks
 
-    wait_for(has_ended, lambda: f"the job ends as it was told to: {seen}", END_S)
+    wait_for(has_ended, lambda: f"the job ends as it was told to: {seen}\n{_stacks(site)}", END_S)
     if set(seen["ended"].values()) != {0}:
         raise WrongError(f"ranks ended with {seen['ended']}")
+
+
+def _stacks(site: Site) -> str:
+    """What ranks and their workers do, for whoever reads of a failure."""
+    pids = [pid for rank, own in enumerate(site.ranks) for pid in (own, *site.workers_of(rank))]
+    said = [Path(f"/proc/{pid}/status").read_text().split("\nNgid")[0] for pid in _living(pids)]
+    py_spy = str(Path(sys.executable).with_name("py-spy"))
+    for pid in _living(pids):
+        done = subprocess.run(
+            [py_spy, "dump", "--nonblocking", "--pid", str(pid)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        said.append(done.stdout + done.stderr)
+    return "\n".join(said)
+
+
+def _living(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if psutil.pid_exists(pid)]
 
 
 def _take_results(plan: Plan, folder: Path, site: Site, result: Result) -> None:
     """Checks that all did the same number of steps, and how long they took."""
     found = [json.loads((folder / f"result.{rank}").read_text()) for rank in range(plan.ranks)]
+    ahead = [site.ahead_s(rank) for rank in range(plan.ranks)]
     if len({one["steps"] for one in found}) != 1:
         raise WrongError(f"different steps: {found}")
     result.steps = found[0]["steps"]
     result.longest_s = max(
         (
             end - begin
-            for one in found
+            for one, by in zip(found, ahead, strict=True)
             for begin, end in one["long"]
             if not any(
-                begin < until + AROUND_S and end > since - AROUND_S for since, until in site.stood
+                begin - by < until + AROUND_S and end - by > since - AROUND_S
+                for since, until in site.stood
             )
         ),
         default=0.0,
@@ -327,23 +367,27 @@ def _leave(folder: Path, site: Site) -> None:
     """Ends the agent, and looks for what is left."""
 
     def is_gone() -> bool:
-        for agent in site.agents():
+        for agent in site.agents() if site.reach in ("here", "ports") else ():
             with suppress(ProcessLookupError):
                 os.kill(agent.pid, signal.SIGTERM)
-        return not family(site.folder)
+        return not site.family()
 
-    wait_for(is_gone, lambda: f"all processes have left: {family(site.folder)}", END_S, 0.2)
-    for log in site.folder.glob("*.log"):
+    wait_for(is_gone, lambda: f"all processes have left: {site.family()}", END_S, 0.2)
+    if site.network is not None:
+        others = (BASTION, OPERATOR)
+        wait_for(lambda: not site.on(*others), lambda: f"left there: {site.on(*others)}", END_S)
+    logs = site.files(".log")
+    for log in logs:
         if TRACEBACK in (text := log.read_text(errors="replace")):
             raise WrongError(f"the agent: {text[-3000:]}")
     blind = {f"{site.ranks[rank]}-" for rank in site.blind}
     left = [
         path.name
-        for path in (*site.folder.iterdir(), *(folder / "tmp").iterdir())
+        for path in (*site.files(), *(folder / "tmp").iterdir())
         if not (path.suffix == RING and path.name.startswith(tuple(blind)))
         and not path.name.startswith(THEIRS)
         and not (path.suffix == ".log" and path.stat().st_size)  # kept, for whoever looks for it
     ]
     if left:
-        said = [log.read_text(errors="replace")[-1000:] for log in site.folder.glob("*.log")]
+        said = [log.read_text(errors="replace")[-1000:] for log in logs]
         raise WrongError(f"left behind: {sorted(left)} {said}")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from chaos.__main__ import failure, summary
+from chaos.__main__ import abilities, failure, possible_ways, summary
 from chaos.hurts import HURTS
-from chaos.plan import Way, plan_of
+from chaos.plan import Able, Plan, Way, plan_of
 from chaos.round import Chaos, Result
-from chaos.screen import AT_FIRST, Gaps
+from chaos.site import Reach
+from chaos.stream import AT_FIRST, Gaps
+from hosts import network
 
-ROUNDS = (20, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(30, 40)))
-"""Seeds: in the first, the one of every run, an agent is killed, then a rank."""
 MOST = 3
 """Hurts in a round."""
 
@@ -27,30 +27,39 @@ def chaos() -> Iterator[Chaos]:
 
 @pytest.mark.job
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", ROUNDS)
-def test_a_job_and_its_screens_get_over_what_is_done_to_them(chaos: Chaos, seed: int) -> None:
-    check(chaos, seed, "python")
+def test_an_agent_and_then_a_rank_are_killed(chaos: Chaos) -> None:
+    check(chaos, plan_of(62, ("python",), MOST, ()))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(20))
-def test_so_does_a_job_that_nobody_prepared(chaos: Chaos, seed: int) -> None:
-    check(chaos, seed, "unprepared")
+@pytest.mark.parametrize("seed", range(12))
+def test_a_job_and_its_screens_get_over_what_is_done_to_them(chaos: Chaos, seed: int) -> None:
+    check(chaos, plan_of(seed, possible_ways(), MOST, abilities(), hosts=0.0))
 
 
-def check(chaos: Chaos, seed: int, way: Way) -> None:
-    result = chaos.run(plan_of(seed, (way,), MOST, root=False))
+@pytest.mark.long
+@pytest.mark.hosts
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(12))
+def test_so_does_a_job_on_two_hosts(chaos: Chaos, seed: int) -> None:
+    able = abilities()
+    if "hosts" not in able:
+        pytest.skip(network.obstacle())
+    check(chaos, plan_of(seed, possible_ways(), MOST, able, hosts=1.0))
+
+
+def check(chaos: Chaos, plan: Plan) -> None:
+    result = chaos.run(plan)
     assert not result.failure, failure(result)
 
 
 def test_a_seed_is_a_round() -> None:
     ways: tuple[Way, ...] = ("python", "unprepared")
-    plans = [plan_of(seed, ways, 8, root=True) for seed in range(200)]
-    assert plans == [plan_of(seed, ways, 8, root=True) for seed in range(200)]
-    done = {deed.name for plan in plans for deed in plan.deeds}
-    possible = {name for name, hurt in HURTS.items() if hurt.needs != "freezer"}
-    assert possible <= done
+    plans = [plan_of(seed, ways, 8, get_args(Able)) for seed in range(400)]
+    assert plans == [plan_of(seed, ways, 8, get_args(Able)) for seed in range(400)]
+    assert {deed.name for plan in plans for deed in plan.deeds} == set(HURTS)
+    assert {plan.reach for plan in plans} == set(get_args(Reach))
     assert {plan.ranks for plan in plans} == {2, 3, 4}
     assert all(deed.at_s <= deed.until_s for plan in plans for deed in plan.deeds)
 
@@ -88,7 +97,7 @@ def test_ops_that_a_screen_leaves_out_have_to_be_counted_by_it(
 
 
 def test_a_failure_says_what_was_done_and_how_to_see_it_again() -> None:
-    plan = plan_of(11, ("python",), 4, root=False)
+    plan = plan_of(11, ("python",), 4, ())
     result = Result(plan, failure="a rank is late")
     assert "--seed 11" in failure(result)
     assert all(deed.name in failure(result) for deed in plan.deeds)

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from waiting import wait_for
 TOOLS: Final = ("ip", "tc", "unshare", "nsenter", "mount", "hostname")
 CLOCKS: Final = Path("/proc/self/ns/time").exists()
 """Whether hosts can have their own monotonic clocks here."""
+_WIRE: Final = Path(__file__).with_name("wire.py")
+_HEARS_ALL: Final = "link set switch0 promisc"
 _SETTLE: Final = """
 hostname "$1"
 mount --bind "$2" /etc/hosts
@@ -212,6 +215,25 @@ class Network:
             yield
         finally:
             self.switch.run("tc", "qdisc", "delete", "dev", name, "root")
+
+    @contextmanager
+    def poor(self, name: str, delay_ms: float, spread_ms: float, loss: float) -> Iterator[None]:
+        """Delays, reorders and loses what goes to and from the host (`wire.py`)."""
+        numbers = (str(delay_ms), str(spread_ms), str(loss))
+        self.switch.run("ip", "-batch", "-", given=f"link set {name} nomaster\n{_HEARS_ALL} on\n")
+        wire = subprocess.Popen(
+            self.switch.inside(sys.executable, str(_WIRE), name, "switch0", *numbers),
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert wire.stdout is not None
+            assert wire.stdout.readline() == "ready\n"
+            yield
+        finally:
+            wire.kill()
+            wire.communicate()
+            back = f"link set {name} master switch0\n{_HEARS_ALL} off\n"
+            self.switch.run("ip", "-batch", "-", given=back)
 
     def close(self) -> None:
         """Ends all processes on the hosts, then the hosts."""

@@ -56,25 +56,30 @@ def main(plan: Path) -> None:
 
 
 def _become(start: Start) -> None:
-    """Moves this single-threaded process to the rank's host."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    here = _NEW_NET | _NEW_UTS | _NEW_MOUNT
-    clock = "time" if Path("/proc/self/ns/time").exists() else ""
-    if clock and not Path(f"/proc/{start.holder}/ns/time").samefile("/proc/self/ns/time"):
-        here |= _NEW_TIME
-    own_pids = not Path(f"/proc/{start.holder}/ns/pid").samefile("/proc/self/ns/pid")
-    if libc.setns(os.pidfd_open(start.holder), here | (_NEW_PID if own_pids else 0)):
-        raise OSError(ctypes.get_errno(), "setns")
-    if own_pids and (child := os.fork()):  # only children are in the other namespace
-        os.waitpid(child, 0)
-        os._exit(0)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    """Makes this single-threaded process the rank."""
+    enter(start.holder)
     os.environ.update(start.environment)
     log = os.open(start.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
+
+
+def enter(holder: int) -> None:
+    """Moves this single-threaded process to the host of `holder`, a process there."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    here = _NEW_NET | _NEW_UTS | _NEW_MOUNT
+    clock = "time" if Path("/proc/self/ns/time").exists() else ""
+    if clock and not Path(f"/proc/{holder}/ns/time").samefile("/proc/self/ns/time"):
+        here |= _NEW_TIME
+    own_pids = not Path(f"/proc/{holder}/ns/pid").samefile("/proc/self/ns/pid")
+    if libc.setns(os.pidfd_open(holder), here | (_NEW_PID if own_pids else 0)):
+        raise OSError(ctypes.get_errno(), "setns")
+    if own_pids and (child := os.fork()):  # only children are in the other namespace
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os._exit(code if code >= 0 else 128 - code)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -5,18 +5,20 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
 
-Controller = Literal["memory", "cpu", "freezer"]
+Controller = Literal["memory", "cpu", "freezer", "pids"]
 LIMITS: Final[dict[Controller, tuple[tuple[str, str], tuple[str, str]]]] = {
     "memory": (("memory.limit_in_bytes", f"{512 << 20}"), ("memory.max", f"{512 << 20}")),
     "cpu": (("cpu.cfs_quota_us", "1000"), ("cpu.max", "1000 100000")),
     "freezer": (("freezer.state", "THAWED"), ("cgroup.freeze", "0")),
+    "pids": (("pids.max", "max"), ("pids.max", "max")),
 }
-"""512 MiB, 1 % of a core, not frozen yet: file name and content, for cgroups version 1 and 2."""
+"""512 MiB, 1 % of a core, not frozen yet, any number: file name and content, for cgroups version 1
+and 2."""
 _GONE_S: Final = 5.0
 _numbers = itertools.count(1)
 
@@ -67,6 +69,19 @@ def frozen(pid: int) -> Iterator[None]:
             yield
         finally:
             file.write_text(off)
+            _leave(folder)
+
+
+@contextmanager
+def alone(controller: Controller, pids: Iterable[int]) -> Iterator[Path]:
+    """Puts those of these processes that live into a cgroup, then back into our own."""
+    with limited(controller) as folder:
+        for pid in pids:
+            with suppress(OSError):
+                (folder / "cgroup.procs").write_text(str(pid))
+        try:
+            yield folder
+        finally:
             _leave(folder)
 
 

@@ -92,6 +92,9 @@ def _live(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) 
 def _first(source: LiveSource, wait_s: float) -> Frame:
     """The first frame with a job.
 
+    What lasts may pass: an agent or a host comes back, a job of this name begins. So nothing but
+    the time ends the waiting.
+
     Raises:
         FrtopError: no job appeared within `wait_s`; says why.
     """
@@ -100,10 +103,16 @@ def _first(source: LiveSource, wait_s: float) -> Frame:
         frame = source.frame()
         if frame.job is not None and frame.ranks:
             return frame
-        timer.require_visible(frame)
-        if timer.waited_s > wait_s:
+        problem, is_over = frame.problem, timer.waited_s > wait_s
+        if problem is not None and problem.internal:
+            raise FrtopError(problem.text, problem.next)
+        try:
+            timer.require_visible(frame)
+        except FrtopError:
+            if is_over:
+                raise
+        if is_over:
             require_job(frame)
-            problem = frame.problem
             raise FrtopError(
                 problem.text if problem else f"no job was found in {wait_s:.0f} s",
                 (problem and problem.next) or "`frtop diagnose` shows why; --wait waits longer",

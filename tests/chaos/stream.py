@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -17,6 +17,10 @@ PIPE_BYTES: Final = 4096
 AT_FIRST: Final = 64
 """Among its first ops, a stream leaves out those that were over before it began."""
 END_S: Final = 30.0
+CLOCK_S: Final = 5.0
+"""As much may the times of two events differ from what they are: writing takes time."""
+WAIT_S: Final = 100
+"""So long it waits for the job: its `--wait`."""
 TRACEBACK: Final = "Traceback (most recent call last)"
 
 
@@ -49,16 +53,11 @@ class Gaps:
         return f"{count}, among them {sorted(self._missing)[:8]}" if count > 0 else ""
 
 
-class Screen:
+class Stream:
     """Starts it, reads it in a thread, and can hurt it."""
 
-    def __init__(self, job: str, environment: Mapping[str, str], *, ops: bool) -> None:
-        """With `ops` it also writes every op, and looks for gaps."""
-        only = "states,verdicts,progress" + (",ops" if ops else "")
-        self._command = (
-            sys.executable, "-m", "frtop_tui", "stream", "--job", job, "--only", only,
-            "--wait", "120",
-        )  # fmt: skip
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._command = tuple(command)
         self._environment = dict(environment)
         self._reads = threading.Event()
         self.counts: Counter[str] = Counter()
@@ -73,6 +72,7 @@ class Screen:
             self._begin()
 
     def _begin(self) -> None:
+        self._begun: tuple[float, float] | None = None
         self.health = ""
         self.states: dict[int, str] = {}
         self.verdicts: dict[int, dict[str, Any]] = {}
@@ -85,6 +85,10 @@ class Screen:
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def send(self, number: int) -> None:
         """Sends a signal."""
@@ -104,7 +108,7 @@ class Screen:
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            self.problem = self.problem or f"the screen did not end within {END_S:.0f} s"
+            self.problem = self.problem or f"the stream did not end within {END_S:.0f} s"
             self._process.kill()
             self._process.wait()
         self._reader.join(END_S)
@@ -117,25 +121,37 @@ class Screen:
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
+        begun = time.monotonic()
         try:
             for line in process.stdout:
                 self._take(json.loads(line))
                 self._reads.wait()
         except (ValueError, KeyError) as error:
             if not self._ended_by_us:  # a killed one may end within a line
-                self.problem = self.problem or f"the screen's output: {error!r}"
+                self.problem = self.problem or f"the stream's output: {error!r}"
         with process:
             errors = process.stderr.read()
-        if process.returncode == 1 and not self.health and TRACEBACK not in errors:
+        lasted_s = time.monotonic() - begun
+        if (
+            process.returncode == 1
+            and not self.health
+            and "frtop: " in errors
+            and lasted_s > WAIT_S
+        ):
             self.counts["gave up"] += 1  # it said why, and nobody had seen the job in it
             self._ended_by_us = True
         elif TRACEBACK in errors or not self._ended_by_us:
             self.problem = self.problem or (
-                f"the screen ended with status {process.returncode}: {errors[-2000:]}"
+                f"the stream ended with status {process.returncode} after {lasted_s:.0f} s:"
+                f" {errors[-2000:]}"
             )
 
     def _take(self, event: dict[str, Any]) -> None:
-        kind = event["event"]
+        kind, at_s, now = event["event"], event["at_s"], time.monotonic()
+        first_s, begun = self._begun = self._begun or (at_s, now)
+        # Clocks that jump move no event: it is as old as our monotonic clock says, or older.
+        if not first_s - CLOCK_S <= at_s <= first_s + now - begun + CLOCK_S:
+            self.problem = self.problem or f"{now - begun:.1f} s after {first_s}: {event}"
         self.counts[kind] += 1
         self.gaps.take(event)
         if kind == "health":
