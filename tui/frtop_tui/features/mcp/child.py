@@ -1,7 +1,8 @@
 """Runs `frtop VERB --json` as a child, so that an answer is what the command prints.
 
 A child may hang, or print anything: it has a time limit, its output is bounded, and it never sees
-the protocol's streams. It is ended with its whole group when the client cancels or leaves.
+the protocol's streams. It is ended with its whole group when the client cancels or leaves, and
+by the kernel if this process is killed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,15 @@ LIMIT_S: Final = 120.0
 MOST_BYTES: Final = 64 << 20
 """Of a document, before it is cut. 16,384 ranks take 8 MB."""
 MOST_AT_ONCE: Final = 4
+_PROGRAM: Final = """\
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+if os.getppid() != int(sys.argv.pop(1)):
+    sys.exit(1)
+from frtop_tui.__main__ import run
+run()
+"""
+"""Ends with the server, however that ends."""
 _GRACE_S: Final = 2.0
 """Between SIGTERM and SIGKILL."""
 
@@ -59,7 +69,7 @@ class Commands:
         async with self._free:
             with anyio.CancelScope(shield=True):  # else nobody would end it
                 process = await anyio.open_process(
-                    [sys.executable, "-m", "frtop_tui", *words],
+                    [sys.executable, "-c", _PROGRAM, str(os.getpid()), *words],
                     stdin=subprocess.DEVNULL,
                     cwd="/",  # a module in the client's folder must not shadow ours
                     start_new_session=True,

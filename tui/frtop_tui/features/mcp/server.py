@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, Final
@@ -58,6 +59,8 @@ def serve(connection: Connection) -> None:
     Raises:
         BrokenPipeError: the client has left without that.
     """
+    # A thread waits for input, and an exception would have to wait for it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         anyio.run(_serve, connection)
     except Exception as error:
