@@ -84,7 +84,8 @@ def read_source(root: ProcessRoot, file: str, known: SourceFile | None = None) -
         descriptor = root.open(file)
         with open(descriptor, encoding="utf-8", errors="replace") as opened:  # noqa: PTH123
             found = os.fstat(descriptor)
-            if found.st_size > MAX_FILE:
+            # Files of /proc have no size: reading /proc/kmsg, say, waits, and takes from others.
+            if not 0 < found.st_size <= MAX_FILE:
                 return nothing
             if known is not None and (known.changed_ns, known.size) == (
                 found.st_mtime_ns, found.st_size,
