@@ -26,7 +26,7 @@ from frtop_tui.features.mcp.tools import shown
 LIMIT_S: Final = 120.0
 """Longer than a command waits for hosts to be reached, and then for a verdict."""
 MOST_BYTES: Final = 64 << 20
-"""Of a document, before it is cut. 16,384 ranks take 8 MB."""
+"""Of a document, before it is cut. The diagnosis of 4,096 ranks has 0.8 MB."""
 MOST_AT_ONCE: Final = 4
 _PROGRAM: Final = """\
 import ctypes, os, sys
