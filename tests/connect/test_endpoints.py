@@ -31,8 +31,13 @@ def test_host_lists_are_expanded(specs: list[str], names: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize(
-    "spec", ["node[0-", "node[5-2]", "", "node0:http", "node0:0", "node0:70000"]
-)
+    "spec",
+    [
+        "node[0-", "node[5-2]", "", "node0:http", "node0:0", "node0:70000",
+        "node[0-999999999]", "n[0-9999]-[0-9999]", "n[0-1]9999999999", "n[0-9999999999999]",
+        "n[0-9999999999999/2]", "a[0-65535],b",
+    ],
+)  # fmt: skip
 def test_an_invalid_host_list_is_refused(spec: str) -> None:
     with pytest.raises(UsageError):
         expand([spec])

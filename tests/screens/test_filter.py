@@ -38,6 +38,7 @@ def test_a_filter_selects_ranks(text: str, ranks: list[int]) -> None:
     ("text", "sentence"),
     [
         ("lat", "did you mean `late`"),
+        ("host:n[0-999999999]", "is not a list of hosts"),
         ("xyzzy", "known are late"),
         ("node:4", "unknown field `node`"),
         ("rank:a-b", "not a list of ranks"),

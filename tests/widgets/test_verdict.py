@@ -50,6 +50,7 @@ def test_without_ranks_no_job_is_called_well() -> None:
 def test_hosts_are_folded() -> None:
     assert folded_hosts(("node0", "node1", "node2")) == "node[0-2]"
     assert folded_hosts(()) == ""
+    assert folded_hosts(("n[0-999999999]", "a")) == "n[0-999999999], a"
 
 
 def test_a_wait_ends_when_its_last_waiting_rank_has_died() -> None:

@@ -97,7 +97,7 @@ def read_card(files: AgentFiles) -> Announcement | None:
         found = Announcement(
             **{one.name: kinds[str(one.type)](content[one.name]) for one in fields(Announcement)}
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     is_here = found.pid_namespace == PidNamespace.here().inode
     return found if not is_here or Path(f"/proc/{found.pid}").exists() else None

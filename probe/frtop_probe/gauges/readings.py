@@ -88,12 +88,12 @@ def host_reading_from(data: Mapping[str, Any]) -> HostReading:
         KeyError, TypeError, ValueError: `data` is not a reading.
     """
     subjects = tuple(map(_subject_from, data["subjects"][:MAX_SUBJECTS]))
-    return HostReading(int(data["at_ns"]), subjects, tuple(map(_text, data["notes"][:16])))
+    return HostReading(_time(data), subjects, tuple(map(_text, data["notes"][:16])))
 
 
 def gpus_reading_from(data: Mapping[str, Any]) -> GpusReading:
     gpus = data["gpus"][:MAX_GPUS]
-    return GpusReading(int(data["at_ns"]), tuple(map(_gpu_from, gpus)), str(data["problem"]))
+    return GpusReading(_time(data), tuple(map(_gpu_from, gpus)), str(data["problem"]))
 
 
 def known(**values: int | None) -> dict[str, int]:
@@ -103,6 +103,13 @@ def known(**values: int | None) -> dict[str, int]:
         for name, value in values.items()
         if value is not None and 0 <= value <= _HIGHEST
     }
+
+
+def _time(data: Mapping[str, Any]) -> int:
+    at_ns = int(data["at_ns"])
+    if not 0 <= at_ns <= _HIGHEST:
+        raise ValueError("a time that no clock has")
+    return at_ns
 
 
 def _subject_from(data: Mapping[str, Any]) -> SubjectReading:
@@ -119,10 +126,10 @@ def _gpu_from(data: Mapping[str, Any]) -> GpuReading:
 
 
 def _values_of(data: Mapping[str, Any]) -> dict[str, int]:
-    values = dict(list(data["values"].items())[:MAX_GAUGES])
-    if not all(type(one) is int for one in values.values()):
+    found = data["values"]
+    if not isinstance(found, dict) or not all(type(one) is int for one in found.values()):
         raise ValueError("a gauge is not a whole number")
-    return known(**values)
+    return known(**{printable(name): found[name] for name in list(found)[:MAX_GAUGES]})
 
 
 def _text(value: Any) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
-_Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+from frtop_probe.wire.values import Int
 
 
 class Variable(msgspec.Struct):
@@ -21,7 +19,7 @@ class CallFrame(msgspec.Struct):
 
     name: str
     filename: str = ""
-    line: _Number = 0
+    line: Int = 0
     module: str | None = None
     variables: list[Variable] | None = msgspec.field(default=None, name="locals")
 
@@ -33,9 +31,9 @@ class Thread(msgspec.Struct):
     active: bool
     owns_gil: bool
     frames: list[CallFrame]
-    pid: _Number = 0
+    pid: Int = 0
     thread_name: str | None = None
-    os_thread_id: _Number | None = None
+    os_thread_id: Int | None = None
 
 
 _threads = msgspec.json.Decoder(list[Thread])

@@ -21,6 +21,7 @@ _CHUNK: Final = 4 << 20
 _MAX_TABLE: Final = 1 << 30
 """Bytes of .symtab or .strtab. libtorch_cuda's strings are about 100 MiB."""
 _MAX_SECTIONS: Final = 4096
+_FARTHEST: Final = 1 << 62
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 SYMBOLS: Final = 2
@@ -75,7 +76,7 @@ def find_symbol(descriptor: int, name: str, kind: int = SYMBOLS) -> int | None:
     size, count = struct.unpack_from("<HH", header, 58)
     if size != _SECTION.size or not 0 < count <= _MAX_SECTIONS:
         return None
-    raw = os.pread(descriptor, size * count, table)
+    raw = _read(descriptor, size * count, table)
     sections = [_SECTION.unpack_from(raw, at) for at in range(0, len(raw) - size + 1, size)]
     symbols = next((section for section in sections if section[1] == kind), None)
     if symbols is None or symbols[6] >= len(sections):
@@ -94,7 +95,7 @@ def _value_named(descriptor: int, start: int, size: int, name_offset: int) -> in
     wanted = struct.pack("<I", name_offset)
     for place in _places(descriptor, start, size, wanted, _SYMBOL.size):
         _, _, _, section, value, _ = _SYMBOL.unpack(
-            os.pread(descriptor, _SYMBOL.size, start + place)
+            _read(descriptor, _SYMBOL.size, start + place)
         )
         if section and value:
             return int(value)
@@ -105,7 +106,7 @@ def _places(descriptor: int, start: int, size: int, wanted: bytes, step: int) ->
     """Yields the offsets of `wanted` in a part of a file, if they are multiples of `step`."""
     done = 0
     while done < size:
-        data = os.pread(descriptor, min(_CHUNK + len(wanted), size - done), start + done)
+        data = _read(descriptor, min(_CHUNK + len(wanted), size - done), start + done)
         if len(data) < len(wanted):
             return
         at = data.find(wanted)
@@ -114,3 +115,8 @@ def _places(descriptor: int, start: int, size: int, wanted: bytes, step: int) ->
                 yield done + at
             at = data.find(wanted, at + 1)
         done += _CHUNK
+
+
+def _read(descriptor: int, size: int, at: int) -> bytes:
+    """Like `os.pread`, which raises if no file can have this offset."""
+    return os.pread(descriptor, size, at) if at < _FARTHEST else b""

@@ -154,6 +154,7 @@ def test_a_slurm_job_is_one_step_over_its_hosts_or_ssh_to_each(programs: Path) -
         ("echo '-oProxyCommand=x'", "did not print a list of hosts"),
         ("echo 'node['", "did not print a list of hosts"),
         ("echo 'node[0-99999999999]'", "did not print a list of hosts"),
+        ("echo 'node[0-1000000000000]'", "did not print a list of hosts"),
         ("echo 'a[0-999]b[0-999]c[0-9]'", "did not print a list of hosts"),
     ],
 )

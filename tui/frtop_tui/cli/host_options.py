@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from frtop_tui.appearance import THEMES
@@ -141,7 +141,8 @@ def refuse_files(options: argparse.Namespace) -> None:
     for name in ("connect", "ssh"):
         for spec in getattr(options, name, None) or ():
             # A folder may well be called like a host.
-            if Path(spec).is_file() or ("/" in spec and Path(spec).exists()):
+            # A name too long is none: `Path.exists` would raise.
+            if os.path.isfile(spec) or ("/" in spec and os.path.exists(spec)):  # noqa: PTH110, PTH113
                 raise UsageError(
                     f"{spec} is a file, and --{name} takes it for a host",
                     f"name either files or hosts: to read the file, leave out --{name}",

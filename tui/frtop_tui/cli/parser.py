@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter
-from pathlib import Path
 from typing import Final
 
 from frtop_tui.cli.host_options import (
@@ -66,7 +65,7 @@ def parser() -> tuple[Parser, Verbs[Parser]]:
 
 def _command_meant(word: str, verbs: Sequence[str]) -> str:
     """The next step if the first word is not a command."""
-    if Path(word).exists():
+    if os.path.exists(word):  # noqa: PTH110 - unlike Path.exists, false for a name too long
         return f"`frtop open {shlex.quote(word)}` shows what was recorded"
     near = [verb for verb, names in SYNONYMS.items() if word in names]
     near = near or difflib.get_close_matches(word, verbs, n=1)

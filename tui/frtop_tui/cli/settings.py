@@ -273,10 +273,12 @@ def read_config(path: Path, *, required: bool) -> tuple[CoreSettings, str] | Non
         raise ConfigTrouble(f"{path} is not UTF-8", "write it again as text") from None
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of a number with thousands of digits
         raise ConfigTrouble(
             f"{path}: {error}", "docs/configuration.md has an example; strings need quotes"
         ) from None
+    except RecursionError:
+        raise ConfigTrouble(f"{path} is nested too deeply", "is it the right file?") from None
     _require_known(path, text, values)
     try:
         return msgspec.convert(values, _FILE), text

@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from msgspec import Struct
 
 from frtop_probe.agent.options import DEFAULT_PORT
 from frtop_probe.proc import daemon_thread
 from frtop_tui.connect.pipes import LAUNCHERS
 from frtop_tui.errors import FrtopError, UnknownHost, UsageError
-from frtop_tui.job.naming import typed
+from frtop_tui.job.naming import MAX_HOSTS, typed, unfolded_hosts
 
 LOCAL: Final = "local"
 WORKERS: Final = 16
@@ -107,14 +106,16 @@ def expand(specs: Sequence[str]) -> tuple[str, ...]:
             names[f"[{hosts}]:{port}" if port else hosts] = None
             continue
         try:
-            nodes = list(NodeSet(hosts, resolver=RESOLVER_NOGROUP))
-        except NodeSetException as error:
+            nodes = unfolded_hosts(hosts)
+        except ValueError as error:
             raise UsageError(
                 f"{spec!r} is not a host list ({error})",
                 "quote it and write it like this: --connect 'node[0-3],node9:7700'",
             ) from error
         for node in nodes:
-            names[f"{node}:{port}" if port else str(node)] = None
+            names[f"{node}:{port}" if port else node] = None
+        if len(names) > MAX_HOSTS:
+            raise UsageError(f"more than {MAX_HOSTS:,} hosts were named", "name fewer")
     if not names:
         raise UsageError("no host was named", "name hosts: --connect 'node[0-7]'")
     return tuple(names)

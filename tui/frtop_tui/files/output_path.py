@@ -1,4 +1,4 @@
-"""Paths for files that the user does not name; never replaces an existing file."""
+"""Paths for files that the user names in a line, or does not name; never replaces a file."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ MAX_NAME: Final = 40
 MAX_TRIES: Final = 100
 Result = TypeVar("Result")
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def expanded(text: str) -> Path:
+    """The path that a user wrote; one of an unknown user, `~nobody/x`, stays as it is."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser raises
 
 
 def default_path(

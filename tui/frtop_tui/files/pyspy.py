@@ -18,6 +18,7 @@ from frtop_probe.proc import daemon_thread
 from frtop_probe.proc.process_root import ProcessRoot, SourceFile, read_source
 from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_probe.stacks import pyspy_output
+from frtop_probe.wire.values import LARGEST
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
@@ -99,7 +100,7 @@ def _stack(thread: pyspy_output.Thread, *, blind: bool) -> wire.ThreadStack:
     name = MAIN if is_main else (thread.thread_name or "")[:MAX_TEXT]
     tid = thread.os_thread_id or (thread.pid if is_main else 0)
     active = thread.owns_gil if blind else thread.active
-    ident = thread.thread_id & (2**64 - 1)
+    ident = thread.thread_id & (LARGEST - 1)
     frames = tuple(map(_frame, _within_limits(thread.frames)))
     return wire.ThreadStack(ident, tid, name, active, thread.owns_gil, frames)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from shlex import quote
 from typing import Final
 
@@ -41,6 +42,15 @@ class RankPid:
 
 Wanted = str | JobKey | RankPid | None
 """Which job to show: by name, by key, or by the pid of one of its ranks; None: the newest."""
+MAX_HOSTS: Final = 65_536
+"""Names in a host list: ClusterShell makes a text of each, however many there are."""
+_NODE: Final = re.compile(r"[\w.-]+")
+_SEPARATORS: Final = re.compile(r"[,!&^\s](?![^\[]*\])")
+_BRACKETS: Final = re.compile(r"\[([^\]]*)\]")
+_RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?(?:/(\d+))?")
+_DIGITS: Final = re.compile(r"\d+")
+_LONGEST: Final = 12
+"""Digits of a number in a range."""
 NO_RUN: Final = ("", "none")
 """Run ids that mean nothing: torchrun's default is the word "none"."""
 UNPRINTABLE: Final = "\N{REPLACEMENT CHARACTER}"
@@ -122,14 +132,48 @@ def folded_hosts(names: tuple[str, ...]) -> str:
     """`node[0-7]`. Imports ClusterShell only if there are hosts to fold."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415
 
+    if not all(map(_NODE.fullmatch, names)):  # a list in a name would be unfolded
+        return ", ".join(names)
     folded = NodeSet(resolver=RESOLVER_NOGROUP)
     try:
         for name in names:
             folded.add(name)
     except NodeSetException:
-        # An address with a port or brackets is no node name.
         return ", ".join(names)
     return str(folded)
+
+
+def unfolded_hosts(text: str, most: int | None = None) -> list[str]:
+    """The names in a host list such as `node[0-7],gate`; the inverse of `folded_hosts`.
+
+    Raises:
+        ValueError: it is no host list, or has more than `most` names, by default `MAX_HOSTS`.
+    """
+    # Takes 0.1 s to import.
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415
+
+    most = MAX_HOSTS if most is None else most
+    if sum(map(_count, _SEPARATORS.split(text))) > most:
+        raise ValueError(f"it has more than {most:,} names")
+    try:
+        return [str(node) for node in NodeSet(text, resolver=RESOLVER_NOGROUP)]
+    except (NodeSetException, AssertionError) as error:  # `[0-1]9999999999` is an assertion
+        raise ValueError(str(error)) from error
+
+
+def _count(name: str) -> int:
+    """An upper bound on the names in a folded one, without unfolding it."""
+    return prod(sum(map(_range_size, one.split(","))) for one in _BRACKETS.findall(name))
+
+
+def _range_size(text: str) -> int:
+    numbers = _DIGITS.findall(text)
+    if any(len(number) > _LONGEST for number in numbers):
+        return MAX_HOSTS + 1
+    if (found := _RANGE.fullmatch(text)) is None:
+        return 1 + sum(map(int, numbers))
+    first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+    return 1 + max(0, last - first) // max(1, step)
 
 
 def group_label(name: str, description: str) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from frtop_tui.files.formats.registry import FORMATS
-from frtop_tui.files.output_path import default_path
+from frtop_tui.files.output_path import default_path, expanded
+from frtop_tui.files.paths import is_folder
 from frtop_tui.job.naming import is_called, job_call
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.completion import (
@@ -108,10 +109,10 @@ def _job(text: str, situation: CommandScope) -> Outcome:
 
 
 def _path(text: str) -> Path:
-    path = Path(text).expanduser()
-    if not path.parent.is_dir():
+    path = expanded(text)
+    if not is_folder(path.parent):
         raise CommandError(f"there is no folder {path.parent}")
-    if path.is_dir():
+    if is_folder(path):
         raise CommandError(f"{path} is a folder: name a file in it")
     return path
 

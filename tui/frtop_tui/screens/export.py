@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -12,7 +11,8 @@ from textual.widgets import Input, Static
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.formats.registry import FORMATS
-from frtop_tui.files.output_path import default_path
+from frtop_tui.files.output_path import default_path, expanded
+from frtop_tui.files.paths import is_folder
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import ExportJob
 from frtop_tui.widgets.fields import PathField
@@ -109,8 +109,8 @@ class ExportScreen(FrameScreen):
         if not text:
             self.app.notify("Name a file: there is no path yet.", timeout=8)
             return
-        path = Path(text).expanduser()
-        if not path.parent.is_dir():
+        path = expanded(text)
+        if not is_folder(path.parent):
             self.app.notify(f"There is no folder {path.parent}.", timeout=8)
             return
         name = self.query_one(FormatList).chosen

@@ -17,6 +17,7 @@ from difflib import get_close_matches
 
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.naming import unfolded_hosts
 from frtop_tui.text.rank_states import MEANINGS
 
 Test = Callable[[JudgedRank], bool]
@@ -96,15 +97,9 @@ def _host(value: str, frame: Frame) -> Test:
         if any(rank.host == value for rank in frame.ranks.values()):
             return lambda rank: rank.host == value  # node1 is not node10
         return lambda rank: value in rank.host
-    from ClusterShell.NodeSet import (  # noqa: PLC0415  # takes 0.1 s: imported only when used
-        RESOLVER_NOGROUP,
-        NodeSet,
-        NodeSetException,
-    )
-
     try:
-        names = set(NodeSet(value, resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
+        names = set(unfolded_hosts(value))
+    except ValueError:
         raise FilterError(f"`{value}` is not a list of hosts such as node[0-3]") from None
     return lambda rank: rank.host in names or rank.host.partition(".")[0] in names
 

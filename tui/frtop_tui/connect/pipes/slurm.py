@@ -24,12 +24,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
 from frtop_tui.connect.endpoints import PipeEndpoint
 from frtop_tui.connect.pipes.lookup import output_of
 from frtop_tui.connect.pipes.ssh_command import ssh_endpoint
 from frtop_tui.errors import FrtopError, NoJob, Unreachable, UsageError
+from frtop_tui.job.naming import unfolded_hosts
 
 PREFIX: Final = "slurm:"
 MAX_NODES: Final = 4096
@@ -83,11 +82,9 @@ class SlurmJob:
                 f"Slurm job {self.job} has no hosts: it is still queued, or has ended",
                 f"squeue -j {self.job} shows its state",
             )
-        if _count(folded) > MAX_NODES:
-            raise _nonsense(folded)
         try:
-            nodes = [str(node) for node in NodeSet(folded, resolver=RESOLVER_NOGROUP)]
-        except NodeSetException as error:
+            nodes = unfolded_hosts(folded, MAX_NODES)
+        except ValueError as error:
             raise _nonsense(folded) from error
         if not all(map(_NODE.fullmatch, nodes)):
             raise _nonsense(folded)
@@ -109,22 +106,6 @@ def step_command(job: str, nodes: int) -> tuple[str, ...]:
         "--ntasks-per-node=1", "--label", "--kill-on-bad-exit=0", "--input=all", "--chdir=/",
         "sh",
     )  # fmt: skip
-
-
-def _count(folded: str) -> int:
-    """A lower bound on the number of names in a folded list, before it is unfolded."""
-    total = 0
-    for name in re.split(r",(?![^\[]*\])", folded):
-        one = 1
-        for inside in re.findall(r"\[([^\]]*)\]", name):
-            ends = [(part.partition("-")[0], part.rpartition("-")[2]) for part in inside.split(",")]
-            numbers = [(first[-12:], last[-12:]) for first, last in ends]
-            one *= sum(
-                1 + abs(int(last) - int(first)) if first.isdecimal() and last.isdecimal() else 1
-                for first, last in numbers
-            )
-        total += one
-    return total
 
 
 def _by_ssh(node: str) -> PipeEndpoint | None:

@@ -131,7 +131,7 @@ def read_plan(path: Path) -> JobPlan:
         values = tomllib.loads(text)
     except UnicodeDecodeError:
         raise ConfigTrouble(f"{path} is not text", "name the plan first, then files") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of a number with thousands of digits
         raise ConfigTrouble(f"{path}: {error}", "names and text need quotes") from None
     except RecursionError:
         raise ConfigTrouble(f"{path} is nested too deeply", PAGE) from None
@@ -179,7 +179,7 @@ def _values(word: str) -> dict[str, Any]:
     for text in forms:
         try:
             return tomllib.loads(text)
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             continue
     raise UsageError(f"--expect {word}: {key} is not a key", f"job.world-size, say; {PAGE}")
 
@@ -266,7 +266,7 @@ def _path_in(line: str) -> PlanKey:
     """The way to the only key or table in a line of TOML; empty if it is none."""
     try:
         value = tomllib.loads(line)
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return ()
     path = []
     while isinstance(value, dict) and len(value) == 1:

@@ -14,11 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from frtop_probe.ring.rank_ranges import MAX_RANKS
+from frtop_probe.wire.values import LARGEST
 from frtop_tui.errors import Unreadable
 from frtop_tui.features.profile.alignment import Key, Span
 from frtop_tui.features.profile.content import file_content
@@ -59,13 +60,16 @@ class _Job(msgspec.Struct):
         return " ".join(sorted(group.name for group in self.groups if group.size != 1))
 
 
+_Micros = Annotated[float, msgspec.Meta(ge=-LARGEST / 1000, le=LARGEST / 1000)]
+
+
 class _Event(msgspec.Struct):
     name: str = ""
     ph: str = ""
     cat: str = ""
     pid: Any = None
-    ts: float = 0.0
-    dur: float = 0.0
+    ts: _Micros = 0.0
+    dur: _Micros = 0.0
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from frtop_probe.wire.values import Int
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.profile.allocations import ALLOCATIONS, Allocations
 from frtop_tui.features.profile.model import ModelDescription
@@ -67,7 +68,7 @@ class TorchFile(msgspec.Struct):
     """A file as torch writes it; times are in µs since `base`."""
 
     events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
-    base: int = msgspec.field(name="baseTimeNanoseconds", default=0)
+    base: Int = msgspec.field(name="baseTimeNanoseconds", default=0)
     devices: msgspec.Raw = msgspec.field(name="deviceProperties", default=msgspec.Raw(b"[]"))
     job: msgspec.Raw = msgspec.field(name="distributedInfo", default=msgspec.Raw(b"{}"))
     host: str = msgspec.field(name="host_name", default="")

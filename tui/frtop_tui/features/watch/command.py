@@ -26,6 +26,7 @@ from frtop_tui.features.watch.job_sources import JobSources
 from frtop_tui.features.watch.job_watch import JobWatch, Plan
 from frtop_tui.features.watch.lines import EventLines
 from frtop_tui.features.watch.watcher import Watcher
+from frtop_tui.files.output_path import expanded
 
 STEP_S: Final = 0.25
 CLOSING_S: Final = 25.0
@@ -131,7 +132,7 @@ def _folder(named: str | None, option: str) -> Path:
     text = named or state_folder()
     if not text:
         raise FrtopError("there is no home for the state", f"name a folder with {option}")
-    folder = Path(text).expanduser().absolute()
+    folder = expanded(text).absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

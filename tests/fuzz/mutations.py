@@ -1,23 +1,19 @@
-"""Hostile data: real bytes, JSON and messages with something wrong in them, by seed.
+"""Hostile data: real bytes, text, JSON and messages with something wrong in them, by seed.
 
-Input number `n` of a seed depends on nothing else. A test that fails prints both and what was
-changed; `FRTOP_FUZZ=SEED/N pytest ...` runs that input alone, `FRTOP_FUZZ=SEED` another set.
+Change number `n` of a seed depends on nothing else.
 """
 
 from __future__ import annotations
 
-import os
+import pickle  # noqa: TID251 - writes what a dump of torch never holds
 import random
 import re
+import string
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
-SEED: Final = "1"
-INPUT_S: Final = 5.0
-"""Seconds of CPU time that one input may take: a thousand times what most take."""
+import msgspec
+
 WORDS: Final = (
     0, 1, 2, 63, 64, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53, 2**62 - 1, 2**62,
     2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1, 0x7F7F7F7F7F7F7F7F, 0xFFFFFFFF00000000,
@@ -29,6 +25,16 @@ _JSON: Final = (
     '"' + "x" * 70_000 + '"', '"0-99999999999"', '"4294967295"', '"5-1,,"', '[["a","b"],["c"]]',
 )  # fmt: skip
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?|true|false|null')
+_FAR: Final = 3000
+_WORD: Final = re.compile(rb"\w+|[^\w\s]")
+_TEXTS: Final = (
+    "0", "1", "-1", "2", "4294967296", "9" * 20, "9" * 5000, "0x10", "1e999", "nan", "\u0662", "-",
+    ",", "[", "]", "[0-9]", "[0-999999999]", "[0-9][0-9][0-9]", "(", "{", "}", ":", "::", "@", "!",
+    "=", "'", '"', "%", "%s", "{0}", "*", "../", "/", "~", "#", ";", "\n", "\n\n", "\r", "\t", " ",
+    "\0", "\x1b[2J", "\u202e", "\udfff", "\u00b2", "rank", "0-3", "0-99999999", "x" * 70_000,
+    "<pre>", "&quot;", "--", "--help", "\\", "$HOME", "`", "|",
+)  # fmt: skip
+"""What replaces a word of a text, or comes between two."""
 
 
 class Mutator:
@@ -80,15 +86,20 @@ class Mutator:
 
     def json(self, text: bytes) -> bytes:
         """JSON, or what is nearly that, with one value replaced, or cut."""
-        tokens = list(_TOKEN.finditer(text))
-        if not tokens or self.chance(0.05):
+        token = self._match(_TOKEN, text)
+        if token is None or self.chance(0.05):
             cut = self.random.randrange(len(text) + 1)
             self.note(f"JSON cut at {cut}")
             return text[:cut]
-        token = self.random.choice(tokens)
         value = self.random.choice(_JSON[: 8 if self.chance(0.5) else None]).encode()
         self.note(f"JSON {token[0][:40]!r} -> {value[:40]!r}")
         return text[: token.start()] + value + text[token.end() :]
+
+    def _match(self, pattern: re.Pattern[bytes], text: bytes) -> re.Match[bytes] | None:
+        """Any match of the pattern; in a long text, of those within a few kilobytes."""
+        at = self.random.randrange(len(text) - _FAR) if len(text) > _FAR else 0
+        found = list(pattern.finditer(text, at, at + _FAR))
+        return self.random.choice(found) if found else None
 
     def value(self, value: Any) -> Any:
         """A message or file as lists, maps and scalars, with one value in it replaced."""
@@ -127,7 +138,7 @@ class Mutator:
             return self.random.choice(numbers)
         if isinstance(value, str) and alike:
             texts = ("", "\0", "\x1b[2J", "\u202e", "x" * 5000, "0-3", "4294967295", "all_reduce",
-                     "0-99999999", "[bold]", "[/]", "a\nb", "%s{}")  # fmt: skip
+                     "0-99999999", "n[0-999999999]", "[bold]", "[/]", "a\nb", "%s{}")  # fmt: skip
             return self.random.choice(texts)
         if isinstance(value, bytes) and alike:
             return self.random.randbytes(self.random.choice((0, 1, 3, 4, 400)))
@@ -135,23 +146,95 @@ class Mutator:
         others += (float("nan"), float("inf"), 10**30)
         return self.random.choice(others[:-1] if self.fits_msgpack else others)
 
+    def any_bytes(self, data: bytes) -> bytes:
+        """Any data, with a few bytes changed, inserted, left out or repeated."""
+        changed = bytearray(data)
+        for _ in range(self.random.choice((1, 1, 2, 4))):
+            at = self.random.randrange(len(changed) + 1)
+            size = min(self.random.choice((1, 2, 8, 64, 512)), len(changed) - at)
+            kind = self.random.choice(("change", "change", "insert", "delete", "repeat", "cut"))
+            if kind == "change":
+                self.change(changed)
+                continue
+            self.note(f"{kind} {size} at {at}")
+            if kind == "insert":
+                changed[at:at] = self.random.randbytes(self.random.choice((1, 2, 8, 40)))
+            elif kind == "delete":
+                del changed[at : at + size]
+            elif kind == "repeat":
+                changed[at:at] = changed[at : at + size] * self.random.choice((1, 2, 200))
+            elif self.chance(0.3):
+                del changed[at:]
+        return bytes(changed)
 
-def inputs(count: int) -> Iterator[tuple[int, Mutator]]:
-    """Gives so many inputs, or the one that `FRTOP_FUZZ` names."""
-    seed, _, only = os.environ.get("FRTOP_FUZZ", SEED).partition("/")
-    for number in (int(only),) if only else range(count):
-        mutator = Mutator(seed, number)
-        with _named(seed, number, mutator):
-            yield number, mutator
+    def text(self, data: bytes) -> bytes:
+        """A text with some words or lines replaced, inserted, left out, repeated, or swapped."""
+        for _ in range(self.random.choice((1, 1, 2, 3))):
+            if self.chance(0.25) and b"\n" in data:
+                data = self._lines(data)
+                continue
+            new, word = self._word(), self._match(_WORD, data)
+            if word is None:
+                return new
+            kind = self.random.choice(("replace", "insert", "delete", "repeat"))
+            self.note(f"{kind} {word[0][:40]!r} {new[:40]!r}")
+            end = word.start() if kind == "insert" else word.end()
+            new = {"delete": b"", "repeat": word[0] * 2}.get(kind, new)
+            data = data[: word.start()] + new + data[end:]
+        return data
+
+    def _word(self) -> bytes:
+        if self.chance(0.3):
+            letters = string.digits if self.chance(0.5) else string.printable
+            word = "".join(self.random.choices(letters, k=self.random.choice((1, 2, 3, 12))))
+        else:
+            word = self.random.choice(_TEXTS)
+        return word.encode(errors="surrogatepass")
+
+    def _lines(self, data: bytes) -> bytes:
+        lines = data.split(b"\n")
+        one, other = (self.random.randrange(len(lines)) for _ in range(2))
+        kind = self.random.choice(("left out", "repeated", "swapped", "moved"))
+        self.note(f"line {one} {kind}, {other}")
+        if kind == "left out":
+            del lines[one]
+        elif kind == "repeated":
+            lines[one:one] = [lines[one]] * self.random.choice((1, 2, 50))
+        elif kind == "swapped":
+            lines[one], lines[other] = lines[other], lines[one]
+        else:
+            lines.insert(other, lines.pop(one))
+        return b"\n".join(lines)
 
 
-@contextmanager
-def _named(seed: str, number: int, mutator: Mutator) -> Iterator[None]:
-    begin = time.thread_time()
+def as_bytes(data: bytes, mutator: Mutator) -> bytes:
+    return mutator.any_bytes(data)
+
+
+def as_text(data: bytes, mutator: Mutator) -> bytes:
+    return mutator.text(data) if mutator.chance(0.85) else mutator.any_bytes(data)
+
+
+def as_json(data: bytes, mutator: Mutator) -> bytes:
+    for _ in range(mutator.random.choice((1, 1, 2, 3))):
+        data = mutator.json(data)
+    return data if mutator.chance(0.9) else mutator.any_bytes(data)
+
+
+def as_msgpack(data: bytes, mutator: Mutator) -> bytes:
+    """One to three values changed, of a message that is whole; else bytes."""
     try:
-        yield
-    except GeneratorExit:  # the test failed with this input
-        print(f"FRTOP_FUZZ={seed}/{number}: {'; '.join(mutator.done)}")
-        raise
-    spent = time.thread_time() - begin
-    assert spent < INPUT_S, f"FRTOP_FUZZ={seed}/{number}: {spent:.1f} s; {mutator.done}"
+        value = msgspec.msgpack.decode(data)
+        for _ in range(mutator.random.choice((1, 1, 2, 3))):
+            value = mutator.value(value)
+        return msgspec.msgpack.encode(value)
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError):
+        return mutator.any_bytes(data)
+
+
+def as_pickle(values: Any, mutator: Mutator) -> bytes:
+    """The pickle of values of which some were changed."""
+    mutator.fits_msgpack = False
+    for _ in range(mutator.random.choice((1, 1, 2, 3))):
+        values = mutator.value(values)
+    return pickle.dumps(values, 2)

@@ -1,18 +1,16 @@
-"""No ring, whatever is in it, ends a tick, hides another rank, or costs without bound."""
+"""Rings of ranks: none ends a tick, hides another rank, or costs without bound."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 from zlib import crc32
-
-import pytest
 
 from agent.ring_builder import RingBuilder
 from frtop_probe import wire
@@ -23,9 +21,9 @@ from frtop_probe.agent.statistics_requests import statistics_response
 from frtop_probe.ring import layout, sizes
 from frtop_probe.ring.header import RingError, read_summary
 from frtop_probe.ring.layout import Event, Flag, IssuePhase, MarkKind, Shape, Side, StatusCell
-from mutations import Mutator, inputs
+from fuzz.mutations import Mutator
+from fuzz.target import Take, target
 
-LONG: Final = (pytest.mark.long, pytest.mark.timeout(3600))
 TINY: Final = Shape(
     groups=6, sites=8, overflow=4, slots=64, chunks=64, marks=32, side=8192, more=128
 )
@@ -86,9 +84,8 @@ class Original:
         ends = [*list(self.begins.values())[1:-1], TINY.longest, TINY.longest]
         self.ends = dict(zip(self.begins, ends, strict=True))
 
-    def mutated(self, mutator: Mutator) -> bytes:
+    def mutated(self, data: bytearray, mutator: Mutator) -> bytes:
         """The ring with one to four changes, most of them with right checksums."""
-        data = bytearray(self.data)
         for _ in range(mutator.random.choice((1, 1, 2, 4))):
             section = mutator.random.choice(SECTIONS)
             mutator.note(section)
@@ -101,10 +98,6 @@ class Original:
             else:
                 end = self.ends[section] if section != "header" else layout.HEADER.size
                 mutator.change(data, self.begins[section], end)
-        if mutator.chance(0.03):
-            cut = mutator.random.randrange(len(data))
-            mutator.note(f"cut at {cut}")
-            del data[cut:]
         return bytes(data)
 
     def _entry(self, data: bytearray, mutator: Mutator) -> None:
@@ -208,7 +201,6 @@ class Host:
     """A tracker with a whole rank and a damaged one."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         parts = (folder / "original", folder / "whole", folder / "damaged")
         for part in parts:
             part.mkdir()
@@ -219,24 +211,26 @@ class Host:
         self.path = parts[2] / self.original.path.name
         self.folders = parts[1:]
 
-    async def try_input(self, mutator: Mutator) -> None:
-        self.path.write_bytes(self.original.mutated(mutator))
+    async def try_input(self, data: bytes) -> None:
+        """Takes a ring; a second one behind it replaces the first while that is open."""
+        size = len(self.original.data)
+        self.path.write_bytes(_moved_here(data[:size], self.original.data))
         self.whole[0].write_bytes(self.whole[1])
         tracker = RankTracker(self.folders)
         try:
-            await self._follow(tracker, mutator)
+            await self._follow(tracker, _moved_here(data[size:], self.original.data))
         finally:
             tracker.clear()
             self.path.unlink(missing_ok=True)
 
-    async def _follow(self, tracker: RankTracker, mutator: Mutator) -> None:
+    async def _follow(self, tracker: RankTracker, later: bytes) -> None:
         now = time.monotonic_ns()
         for tick in range(3):
             result = tracker.tick(now + tick * 500_000_000)
             update = wire.Update("h", "i", 1, now, now, result.ranks, notes=tracker.notes)
             assert wire.decode_update(wire.encode(update)) == update
-            if tick == 0 and mutator.chance(0.3):  # and while it is open
-                self.path.write_bytes(self.original.mutated(mutator))
+            if tick == 0 and later:
+                self.path.write_bytes(later)
         assert any(rank.identity and rank.identity.rank == 1 for rank in tracker.ranks.values())
         full = wire.StateResponse(1, wire.Update("h", "i", 1, now, now, tracker.full()))
         assert wire.decode_response(wire.encode(full)) == full
@@ -282,15 +276,57 @@ async def _ask(tracker: RankTracker, now: int) -> None:
         wire.encode(wire.SnapshotResponse(1, "h", (taken,), now))
 
 
-@pytest.fixture
-def host() -> Iterator[Host]:
-    """In shared memory: the long run writes gigabytes."""
-    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=where) as folder:
-        yield Host(Path(folder))
+_hosts: list[Host] = []
+"""The one of this process, once there is one: changed rings are made from its original."""
+_IDENTITY: Final = ((16, 48), (64, 68))
+"""Where the header has start, namespace, boot and pid of the process that wrote it."""
 
 
-@pytest.mark.parametrize("count", [170, pytest.param(60_000, marks=LONG)])
-async def test_no_ring_ends_a_tick_or_hides_another_rank(host: Host, count: int) -> None:
-    for _, mutator in inputs(count):
-        await host.try_input(mutator)
+def _host_in(folder: Path) -> Host:
+    if not _hosts:
+        (folder / "rings").mkdir()
+        _hosts.append(Host(folder / "rings"))
+    return _hosts[0]
+
+
+def _rings(folder: Path) -> Iterator[bytes]:
+    yield _host_in(folder).original.data
+
+
+def _as_ring(data: bytes, mutator: Mutator) -> bytes:
+    original = _hosts[0].original
+    size = len(original.data)
+    first = bytearray(data[:size] if len(data) >= size else original.data)
+    changed = original.mutated(first, mutator)
+    if mutator.chance(0.03):
+        cut = mutator.random.randrange(len(changed))
+        mutator.note(f"cut at {cut}")
+        return changed[:cut]
+    if mutator.chance(0.3):  # and while it is open
+        changed += original.mutated(bytearray(original.data), mutator)
+    return changed
+
+
+def _moved_here(data: bytes, own: bytes) -> bytes:
+    """A ring that another process of the fuzzer made, as if it were this one's."""
+    end = _IDENTITY[-1][1]
+    if len(data) < end or any(data[a : a + 4] == own[a : a + 4] for a, _ in _IDENTITY):
+        return data
+    moved = bytearray(data)
+    for at, until in _IDENTITY:
+        moved[at:until] = own[at:until]
+    return bytes(moved)
+
+
+@target("the ring of a rank", _as_ring, _rings, most=2 * TINY.longest, quick=170, many=60_000)
+def rings(folder: Path, stack: ExitStack) -> Take:
+    host = _host_in(folder)
+    stack.callback(_hosts.clear)
+    loop = asyncio.new_event_loop()
+    stack.callback(loop.close)
+
+    def take(data: bytes) -> bool:
+        loop.run_until_complete(host.try_input(data))
+        return len(data) >= TINY.longest
+
+    return take
