@@ -106,6 +106,10 @@ def _announced(site: Site) -> list[int]:
     return [card.pid for card in site.cards()]
 
 
+def _loaded_stream(site: Site) -> list[int]:
+    return [site.stream.pid] if site.stream.health else []
+
+
 def _a_rank(site: Site) -> list[int]:
     return [site.chance.choice(site.ranks)]
 
@@ -439,7 +443,7 @@ HURTS: Final[dict[str, Hurt]] = {
     "stream killed": Hurt(_stream_killed, (0, 1)),
     "stream stopped": Hurt(_stream_stopped, (0.5, 4)),
     "stream not read": Hurt(_stream_not_read, (0.5, 4)),
-    "stream without descriptors": Hurt(_without_descriptors(lambda s: [s.stream.pid]), (1, 4)),
+    "stream without descriptors": Hurt(_without_descriptors(_loaded_stream), (1, 4)),
     "screen killed": Hurt(_screen_killed, (0, 1), ("screen",)),
     "screen stopped": Hurt(_screen_stopped, (0.5, 4), ("screen",)),
     "screen resized": Hurt(_screen_resized, (0, 1), ("screen",)),

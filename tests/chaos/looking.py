@@ -8,15 +8,12 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import psutil
 
 from chaos.stream import END_S, TRACEBACK
 from waiting import wait_for
-
-ILL: Final = ("hung", "dead", "mismatch", "stuck", "slow", "stopped", "undecided", "cannot tell")
-"""Words of a headline that blames somebody, or may come to."""
 
 
 class Screen:
@@ -61,12 +58,12 @@ class Screen:
                 return f"the screen ended with {status}: {said}"
             self.close()
         self.start()
-        shown = self.shown
-        head = shown[:600].lower()
+        lines = (shown := self.shown).splitlines()
+        health = lines[1].split()[:1] if len(lines) > 1 else []
         if dead is not None:
-            right = f"rank {dead} " in head and "dead" in head
+            right = health == ["DEAD"] and f"rank {dead} " in "\n".join(lines[:8])
         else:
-            right = bool(blind) or ("healthy" in head and not any(word in head for word in ILL))
+            right = bool(blind) or health in (["HEALTHY"], ["WAITING"])
         return "" if right else f"the screen shows\n{shown}"
 
     def end(self) -> str:

@@ -263,8 +263,9 @@ def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
 
 
 def _mistake_of_new(plan: Plan, site: Site, dead: int | None) -> str:
+    wait_s = "5" if plan.reach == "here" else "30"
     said = subprocess.run(
-        site.operator.command("diagnose", "--json", "--wait", "5"),
+        site.operator.command("diagnose", "--json", "--wait", wait_s),
         env=site.operator.environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     if TRACEBACK in said.stderr:
