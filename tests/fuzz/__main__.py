@@ -35,9 +35,12 @@ def main() -> int:
     parser.add_argument("--blind", action="store_true", help="by chance, also with atheris")
     parser.add_argument("--failures", type=Path, default=FAILURES, metavar="FOLDER")
     parser.add_argument("--found", type=Path, metavar="FOLDER", help="keeps what covers more")
+    parser.add_argument("--distil", action="store_true", help="take from --found into the corpus")
     parser.add_argument("--list", action="store_true", help="the targets")
     options = parser.parse_args()
-    guided = atheris is not None and not (options.blind or options.files or options.list)
+    guided = atheris is not None and not (
+        options.blind or options.files or options.list or options.distil
+    )
     # With atheris it is imported so that the lines are seen which an input reaches.
     seen = atheris.instrument_imports(include=["frtop_probe", "frtop_tui"]) if guided else None
     with seen or nullcontext(), redirect_stderr(io.StringIO()):  # atheris names each module

@@ -27,8 +27,8 @@ from fuzz.target import Take, Target
 
 INPUT_S: Final = 5.0
 """Seconds of CPU time that one input may take: a thousand times what most take."""
-STILL_S: Final = 120.0
-"""Seconds without CPU time after which an input is said to wait for something."""
+STILL_S: Final = 300.0
+"""Seconds in which an input that gets no CPU time is said to wait for something."""
 INPUT_BYTES: Final = 256 << 20
 """Bytes of memory that one input may take, of at most some 100 kB."""
 ALL_BYTES: Final = 3 << 30

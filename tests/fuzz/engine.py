@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fuzz.bounded import Result, Shared, Trial, run_child
+from fuzz.distil import distil
 from fuzz.mutations import Mutator
 from fuzz.target import TARGETS, Target
 from fuzz.targets import ALL
@@ -31,6 +32,11 @@ def run(options: argparse.Namespace, atheris: Any, chunk_s: float) -> int:
     if options.files:
         (target,) = chosen
         return try_again(target, options.files)
+    if options.distil:
+        for target in chosen:
+            count = distil(target, options.found / target.name, MEMORY)
+            print(f"{target.name:18} {count} kept")
+        return 0
     whole = Result()
     try:
         for target in chosen:
@@ -81,8 +87,9 @@ def try_again(target: Target, files: list[Path]) -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY)))
         trial = Trial(target, target.prepare(folder, stack), None, Shared(target.most))
         for path in files:
+            before = trial.shared.taken
             trial.try_input(path.read_bytes())
-            print(f"{path}: {'taken' if trial.shared.taken else 'refused'}")
+            print(f"{path}: {'taken' if trial.shared.taken > before else 'refused'}")
     return 0
 
 

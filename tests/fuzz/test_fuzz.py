@@ -13,11 +13,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fuzz.bounded import Shared, Trial
 from fuzz.engine import MEMORY, changed
 from fuzz.target import TARGETS, Target
 
+FREE = [one for one in TARGETS.values() if one.quick >= 300]
+"""Targets quick enough for inputs that have nothing of a real one."""
 LONG = (pytest.mark.long, pytest.mark.timeout(3600))
 
 
@@ -45,3 +49,16 @@ def test_hostile_input_is_refused_or_taken(target: Target, count: int) -> None:
             except Exception:
                 print(f"FRTOP_FUZZ={seed}/{number}")
                 raise
+
+
+@pytest.fixture(params=FREE, ids=lambda one: one.name)
+def trial(request: pytest.FixtureRequest) -> Iterator[Trial]:
+    target: Target = request.param
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY)))
+        yield Trial(target, target.prepare(folder, stack), None, Shared(target.most))
+
+
+@given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode))
+def test_any_bytes_are_refused_or_taken(trial: Trial, data: bytes) -> None:
+    trial.try_input(data)

@@ -42,6 +42,7 @@ def test_hosts_lose_their_domain_only_while_names_differ() -> None:
     assert short_hosts(["a.x.org", "b.x.org"]) == {"a.x.org": "a", "b.x.org": "b"}
     assert short_hosts(["a.x.org", "a.y.org"]) == {"a.x.org": "a.x.org", "a.y.org": "a.y.org"}
     assert sorted(["n10", "n9"], key=natural_key) == ["n9", "n10"]
+    assert sorted(["x\u00b2", "9" * 5000, "x1"], key=natural_key) == ["9" * 5000, "x1", "x\u00b2"]
 
 
 def test_every_rank_has_its_own_position_in_the_grid() -> None:

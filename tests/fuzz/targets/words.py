@@ -29,6 +29,7 @@ from frtop_tui.job import naming
 from frtop_tui.screens.commands import COMMANDS
 from frtop_tui.screens.completion import CommandError, CommandScope, complete, interpret
 from frtop_tui.screens.filter import FilterError, matching
+from frtop_tui.widgets.grid_layout import natural_key
 from fuzz.mutations import as_json, as_text
 from fuzz.target import Take, refused, target
 from screens.scenes import hung
@@ -58,7 +59,7 @@ def lines(*texts: str) -> list[bytes]:
         "gpu[01-12,15]-ib[0-1]", "me@node1:22 slurm:123_4", "k8s:ml/app=train,role in (a,b):main",
         "a1 b2\0docker exec -i {host} sh", "node[1-2]\0\0gate", "n[0-100/2]&n[4-8]", "a^b!c",
     ),
-    most=600,
+    most=8192,
 )  # fmt: skip
 def hosts(_: Path, stack: ExitStack) -> Take:
     few_hosts(stack)
@@ -86,7 +87,7 @@ def hosts(_: Path, stack: ExitStack) -> Take:
     "lists of ranks, such as 0-3,8",
     as_text,
     lambda _: lines("0-36,38-63", "7", "0-999999", "1,2,3"),
-    most=300,
+    most=8192,
 )
 def ranks(_: Path, __: ExitStack) -> Take:
     def take(data: bytes) -> bool:
@@ -109,7 +110,7 @@ def ranks(_: Path, __: ExitStack) -> Take:
         "late", "!late,dead", "rank:0-7,64 host:node[0-3] group:tp marked", "0-7", "host:node1,b",
         "!group:dp !host:n", "waiting !marked",
     ),
-    most=300,
+    most=8192,
 )  # fmt: skip
 def filters(_: Path, stack: ExitStack) -> Take:
     few_hosts(stack)
@@ -118,6 +119,7 @@ def filters(_: Path, stack: ExitStack) -> Take:
     def take(data: bytes) -> bool:
         text = text_of(data)
         matches("a row of the statistics", text)
+        natural_key(text)  # of a host, which may be called so
         try:
             matching(text, frame, {1})
         except FilterError as error:
@@ -135,7 +137,7 @@ def filters(_: Path, stack: ExitStack) -> Take:
         "export html /tmp/none/x", "capture", "statistics 30", "h", "tensors", "timeline", "copy",
         "stacks", "settings", "profile 3", "numbers on", "statistics 10 tp",
     ),
-    most=300,
+    most=8192,
 )  # fmt: skip
 def commands(_: Path, stack: ExitStack) -> Take:
     few_hosts(stack)
@@ -166,7 +168,7 @@ def _command_lines() -> list[bytes]:
     return [b"\0".join(word.encode() for word in shlex.split(line)) for line in words]
 
 
-@target("the command line", as_text, lambda _: _command_lines(), most=600, quick=60)
+@target("the command line", as_text, lambda _: _command_lines(), most=8192, quick=60)
 def command_line(folder: Path, stack: ExitStack) -> Take:
     few_hosts(stack)
     stack.enter_context(patch.dict(os.environ, {"HOME": str(folder), "FRTOP_SSH": ""}))

@@ -214,7 +214,7 @@ def _split(spec: str) -> tuple[str, str]:
 
 
 def _port(text: str) -> int:
-    number = int(text) if text.isdecimal() else (0 if text else DEFAULT_PORT)
+    number = int(text) if text.isdecimal() and len(text) < 6 else (0 if text else DEFAULT_PORT)
     if not 0 < number < 65535:
         raise UsageError(
             f"{text!r} is not a port", "use 1 to 65534: the agent uses the next port too"

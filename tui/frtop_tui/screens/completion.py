@@ -175,7 +175,7 @@ def rank_of(text: str, situation: CommandScope) -> int:
     """
     frame = situation.frame
     world = frame.job.world_size if frame.job is not None else 0
-    if text.isdecimal() and (int(text) in frame.ranks or int(text) < world):
+    if text.isdecimal() and len(text) < 10 and (int(text) in frame.ranks or int(text) < world):
         return int(text)
     most = max((world - 1, *frame.ranks))
     raise CommandError(

@@ -54,7 +54,8 @@ host_names: Final = _HostNames()
 
 def natural_key(text: str) -> list[tuple[int, str]]:
     """Sort key that puts node2 before node10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+    parts = re.split(r"(\d{1,18})", text)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def short_hosts(hosts: Sequence[str]) -> dict[str, str]:
