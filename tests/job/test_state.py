@@ -13,7 +13,7 @@ from frtop_probe.consistency.checksums import packed
 from frtop_tui.job.job_activity import activity_in
 from frtop_tui.job.model import Problem, RankState
 from frtop_tui.job.record import MAX_GONE, RankRecord
-from frtop_tui.job.state import JobState
+from frtop_tui.job.state import MOST_DOUBTED, JobState
 
 SECOND = 1_000_000_000
 NOW = 1000 * SECOND
@@ -46,6 +46,29 @@ def reported(*ranks: wire.RankUpdate) -> JobState:
     state = JobState()
     assert state.apply("h", update(5, *ranks, full=True), NOW)
     return state
+
+
+def test_members_in_short_are_those_that_other_sources_write_out() -> None:
+    written = wire.Group(1, "1", "dp", "nccl", ",".join(map(str, range(0, 800, 8))))
+    short = structs.replace(written, ranks="0-792/8")
+    broken = structs.replace(written, id=2, name="2", ranks="0-8/0")
+    state = reported(rank(1, 0, groups=(short, broken)), rank(2, 8, groups=(written,)))
+    frame = state.frame(NOW, 0)
+    assert frame.ranks[0].groups[1] == frame.ranks[8].groups[1] == written
+    assert [(len(one.members), one.number) for one in frame.groups] == [(100, 0), (0, 0)]
+
+
+def test_few_doubted_clocks_are_asked_at_a_time() -> None:
+    state = JobState()
+    for number in range(3 * MOST_DOUBTED):
+        state.apply(f"h{number}", update(1, at=NOW, full=True, instance=str(number)), NOW)
+        state.measure_clock(f"h{number}", NOW, NOW, wire.TimeResponse(1, NOW, 0))
+        state.apply(f"h{number}", update(2, at=NOW, instance=str(number)), NOW + 2 * SECOND)
+    asked = state.hosts_with_doubted_clocks()
+    assert len(asked) == MOST_DOUBTED
+    for host in asked:
+        state.measure_clock(host, NOW, NOW, wire.TimeResponse(2, NOW, 0))
+    assert not set(asked) & set(state.hosts_with_doubted_clocks())
 
 
 # which updates are applied

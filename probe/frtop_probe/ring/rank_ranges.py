@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+LONG = 256
+"""Characters of a list that `fold_short` writes in full."""
 MAX_RANKS = 1_000_000
 """Longest list that `unfold` returns, so that text from outside cannot exhaust memory."""
+LARGEST = 1 << 62
+"""No rank is larger: it would not fit into messages."""
 
 
 def fold(ranks: Iterable[int]) -> str:
@@ -21,8 +25,21 @@ def fold(ranks: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def fold_short(ranks: Iterable[int]) -> str:
+    """Returns what `fold` does, but long lists of evenly spaced ranks as `0-99992/8`.
+
+    Each rank of a job has such lists, so they would grow with the square of its size.
+    """
+    ordered = sorted(set(ranks))
+    text = fold(ordered)
+    if len(text) <= LONG:
+        return text
+    even = range(ordered[0], ordered[-1] + 1, ordered[1] - ordered[0])
+    return f"{even[0]}-{even[-1]}/{even.step}" if ordered == [*even] else text
+
+
 def unfold(text: str) -> tuple[int, ...]:
-    """Returns the ranks in a text of ranges; the inverse of `fold`.
+    """Returns the ranks in a text of ranges; the inverse of `fold` and of `fold_short`.
 
     Raises:
         ValueError: the text is no such list, or has more than `MAX_RANKS` ranks.
@@ -30,8 +47,11 @@ def unfold(text: str) -> tuple[int, ...]:
     ranks: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        low, high = int(first), int(last or first)
-        if high < low or len(ranks) + high - low >= MAX_RANKS:
+        last, slash, step = last.partition("/")
+        found = range(int(first), int(last or first) + 1, int(step) if slash else 1)
+        if not found or found.step < 1 or found[-1] > LARGEST:  # it may have no length
             raise ValueError(f"not a list of ranks: {text[:80]!r}")
-        ranks.extend(range(low, high + 1))
+        if len(ranks) + len(found) > MAX_RANKS:
+            raise ValueError(f"not a list of ranks: {text[:80]!r}")
+        ranks.extend(found)
     return tuple(ranks)

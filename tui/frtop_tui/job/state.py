@@ -6,12 +6,13 @@ Pure: `now_ns` is the operator's monotonic clock and always an argument.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.rank_ranges import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS, fold, unfold
 from frtop_tui.job.checksums import ChecksumComparisons
 from frtop_tui.job.coverage import nameless_text
 from frtop_tui.job.host import HostRecord
@@ -32,6 +33,9 @@ from frtop_tui.job.record import OneRankAnswer, RankRecord
 from frtop_tui.job.statistics import JobStatistics
 
 MAX_SHARED_GROUPS: Final = 65_536
+MAX_WRITTEN: Final = 256 * 1024 * 1024
+"""Characters of members that agents sent in short; a million ranks have 70 million."""
+MOST_DOUBTED: Final = 16
 
 
 class JobState:
@@ -43,6 +47,8 @@ class JobState:
         self._picker = JobPicker()
         self._hosts: dict[str, HostRecord] = {}
         self._groups: dict[wire.Group, wire.Group] = {}
+        self._written = 0
+        """Characters of their members that were written out."""
         self._changed: set[RankRecord] = set()
         """Records that changed since the last frame."""
         self._jobs: tuple[list[JobRanks], list[RankRecord]] | None = None
@@ -165,8 +171,12 @@ class JobState:
         clock.anchor_ns = response.wall_ns - response.monotonic_ns
 
     def hosts_with_doubted_clocks(self) -> list[str]:
-        """Hosts whose clocks may have jumped: they need to be asked now."""
-        return [name for name, host in self._hosts.items() if host.clock.doubted]
+        """Hosts whose clocks may have jumped, a few at a time: they need to be asked now.
+
+        If all updates seem late, we were: then answers must not come on top of them.
+        """
+        doubted = (name for name, host in self._hosts.items() if host.clock.doubted)
+        return [*islice(doubted, MOST_DOUBTED)]
 
     def apply_answer(self, host: str, response: OneRankAnswer) -> None:
         """Takes in a rank's tensors, native stacks or output, or why it has none."""
@@ -313,12 +323,29 @@ class JobState:
             # Values are shared: a group of 1,000 ranks has one list of members, not 1,000.
             if len(self._groups) >= MAX_SHARED_GROUPS:
                 self._groups.clear()  # a job that keeps making groups; sharing begins anew
-            groups = tuple(self._groups.setdefault(group, group) for group in update.groups)
-            update = replace(update, groups=groups)
+            update = replace(update, groups=tuple(map(self._shared, update.groups)))
         record.apply(update, now_ns)
         if update.blocks:
             self._checksums.add(record, update.blocks, now_ns)
         self._changed.add(record)
+
+    def _shared(self, group: wire.Group) -> wire.Group:
+        known = self._groups.get(group)
+        if known is None:
+            known = group
+            if "/" in group.ranks and self._written < MAX_WRITTEN:
+                known = _written_out(group)
+                self._written += len(known.ranks)
+            self._groups[group] = known
+        return known
+
+
+def _written_out(group: wire.Group) -> wire.Group:
+    """The group with its members as all other sources of evidence write them."""
+    try:
+        return replace(group, ranks=fold(unfold(group.ranks)))
+    except ValueError:
+        return group
 
 
 def _may_only_read(hosts: Iterable[HostView], records: Iterable[RankRecord]) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import structs
 
 from frtop_probe import wire
-from frtop_probe.ring.rank_ranges import fold
+from frtop_probe.ring.rank_ranges import fold_short
 from frtop_probe.unprepared.model import Backend, C10dState, GroupState, Work
 from frtop_probe.unprepared.worker import Look
 
@@ -391,7 +391,7 @@ def wire_group(
         name=group.name,
         description=group.description,
         backend=backend,
-        ranks=fold(group.ranks or ()),
+        ranks=fold_short(group.ranks or ()),
         exact=exact,
         timeout_s=timeout_s,
     )
