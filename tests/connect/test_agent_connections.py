@@ -175,6 +175,50 @@ def test_an_agent_that_is_killed_in_the_handshake_is_not_taken_for_one_with_anot
     assert says in str(failed.error)
 
 
+def test_hosts_wait_while_too_many_are_being_connected_to(
+    endpoint: Endpoint, pair: keys.KeyPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AT_ONCE", "LEAST_AT_ONCE", "MOST_AT_ONCE"):
+        monkeypatch.setattr(agent_connections, name, 1)
+    monkeypatch.setattr(agent_connections, "HANDSHAKE_MS", 300)
+    connections = AgentConnections(pair)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            connections.connect(Endpoint("silent", "127.0.0.1", free_port(), port))
+            waiting = Endpoint("waiting", "127.0.0.1", free_port(), free_port())
+            connections.connect(waiting)
+            connections.connect(endpoint)
+            connections.disconnect(waiting)  # before its turn
+            seen: list[str] = []
+
+            def connected() -> bool:
+                kinds = (Connected, ConnectionFailed)
+                seen.extend(one.host for one in connections.wait(50) if isinstance(one, kinds))
+                return connections.is_up("node0")
+
+            wait_for(connected, lambda: f"the agent's turn comes; there were: {seen}", pause_s=0)
+        assert seen[0] == "silent"
+        assert "waiting" not in seen
+    finally:
+        connections.close()
+
+
+def test_fewer_hosts_are_connected_to_at_once_while_most_do_not_answer(
+    connections: AgentConnections,
+) -> None:
+    def at_once(connected: int, timed_out: int) -> int:
+        connections._connected_lately, connections._timed_out_lately = connected, timed_out
+        connections._adapted_at = -agent_connections.HANDSHAKE_MS / 1000
+        connections._adapt()
+        return connections._at_once
+
+    assert at_once(0, 9) == agent_connections.AT_ONCE // 2
+    assert [at_once(9, 10) for _ in range(9)][-1] == agent_connections.LEAST_AT_ONCE
+    assert at_once(100, 10) == 2 * agent_connections.LEAST_AT_ONCE  # some hosts may hang
+    assert [at_once(0, 0) for _ in range(9)][-1] == agent_connections.MOST_AT_ONCE
+
+
 def test_a_stopped_agent_is_named_here_and_elsewhere_not_taken_for_one_with_another_key(
     endpoint: Endpoint,
     owner: Announcement,

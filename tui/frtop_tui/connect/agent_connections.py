@@ -18,6 +18,7 @@ import enum
 import errno
 import itertools
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -59,6 +60,10 @@ HANDSHAKE_MS: Final = 3_000
 """How long a service that accepts the connection may stay silent."""
 RECONNECT_S: Final = 2.0
 """Pause after no key fitted: somebody may add one meanwhile."""
+AT_ONCE: Final = 64
+LEAST_AT_ONCE, MOST_AT_ONCE = 16, 256
+"""Hosts that are being connected to at once. Each costs a millisecond of computing; if thousands
+began together, none would be done within `HANDSHAKE_MS`, and they would begin again for ever."""
 DRAIN_S: Final = 0.2
 """Longest time for taking in messages before commands and the frame get their turn."""
 _FAILED_HANDSHAKES: Final = (
@@ -113,6 +118,13 @@ class AgentConnections:
         self._links: dict[str, _Link] = {}  # by host
         self._connected: dict[str, _Link] = {}  # by the URL for requests
         self._disconnected: list[_Link] = []
+        self._waiting: deque[_Link] = deque()
+        """Those that wait until fewer are being connected to, in order."""
+        self._opening: set[_Link] = set()
+        """Those whose first outcome is not known yet."""
+        self._at_once = AT_ONCE
+        self._connected_lately = self._timed_out_lately = 0
+        self._adapted_at = 0.0
         self._connections = itertools.count(1)
 
     def _socket(self, kind: int, pair: KeyPair) -> zmq.Socket[bytes]:
@@ -151,12 +163,30 @@ class AgentConnections:
     def connect(self, endpoint: AnyEndpoint) -> None:
         assert isinstance(endpoint, Endpoint)
         link = self._links[endpoint.host] = _Link(endpoint, self._keys.candidates(endpoint))
-        self._open(link)
+        self._waiting.append(link)
+        self._open_waiting()
+
+    def _open_waiting(self) -> None:
+        while self._waiting and len(self._opening) < self._at_once:
+            self._open(self._waiting.popleft())
+
+    def _adapt(self) -> None:
+        """Connects to fewer hosts at once while most of them do not answer in time."""
+        now = time.monotonic()
+        if now - self._adapted_at < HANDSHAKE_MS / 1000:
+            return
+        if self._timed_out_lately > self._connected_lately:
+            self._at_once = max(LEAST_AT_ONCE, self._at_once // 2)
+        else:
+            self._at_once = min(MOST_AT_ONCE, self._at_once * 2)
+        self._connected_lately = self._timed_out_lately = 0
+        self._adapted_at = now
 
     def _open(self, link: _Link) -> None:
         """Connects with the next key."""
         endpoint, link.agent_key = link.endpoint, link.untried.pop(0)
         self._connected[endpoint.request_url] = link
+        self._opening.add(link)
         sub = self._sub_of(link.agent_key)
         for one in (self._router, sub):
             # If set, events of reconnects to IPv4 name another endpoint: [::ffff:...].
@@ -171,13 +201,15 @@ class AgentConnections:
 
     def disconnect(self, endpoint: AnyEndpoint) -> None:
         link = self._links.pop(endpoint.host)
-        if link in self._disconnected:
-            self._disconnected.remove(link)
-        else:
-            self._close(link)
+        for unconnected in (self._disconnected, self._waiting):
+            if link in unconnected:
+                unconnected.remove(link)
+                return
+        self._close(link)
 
     def _close(self, link: _Link) -> None:
         link.route = b""
+        self._opening.discard(link)
         self._connected.pop(link.endpoint.request_url, None)
         self._router.disconnect(link.endpoint.request_url)
         self._sub_of(link.agent_key).disconnect(link.endpoint.update_url)
@@ -205,7 +237,9 @@ class AgentConnections:
         for link in [link for link in self._disconnected if link.retry_at <= now]:
             self._disconnected.remove(link)
             link.untried = link.untried or self._keys.candidates(link.endpoint)
-            self._open(link)
+            self._waiting.append(link)
+        self._adapt()
+        self._open_waiting()
 
     def is_up(self, host: str) -> bool:
         link = self._links.get(host)
@@ -243,6 +277,8 @@ class AgentConnections:
             link = self._connected.get(event["endpoint"].decode())
             if link is not None:
                 kind, value = zmq.Event(event["event"]), int(event["value"])
+                if kind != zmq.Event.CONNECTED:
+                    self._opening.discard(link)
                 yield from self._socket_event(link, kind, value)
 
     def _refused_updates(self, monitor: zmq.Socket[bytes]) -> Iterator[ConnectionEvent]:
@@ -262,6 +298,7 @@ class AgentConnections:
         before, link.phase = link.phase, _Phase.TRYING
         if event == zmq.Event.HANDSHAKE_SUCCEEDED:
             link.phase = _Phase.UP
+            self._connected_lately += 1
             self._keys.confirm(endpoint, link.agent_key)
             key = link.agent_key
             whose: AgentKey = "own" if key == self._pair.public else "other"
@@ -277,6 +314,7 @@ class AgentConnections:
             yield ConnectionFailed(endpoint.host, not_an_agent(endpoint))
         elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL and timed_out(value):
             link.untried = []  # no key was refused
+            self._timed_out_lately += 1
             self._reconnect_in(link, RECONNECT_S)
             yield ConnectionFailed(endpoint.host, unanswered(endpoint))
         elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
