@@ -83,6 +83,12 @@ async def test_an_idle_rank_is_not_sent(ring: RingBuilder, clock: TickClock) -> 
     assert clock.tick() == ()
 
 
+async def test_the_size_of_the_largest_job_is_known(ring: RingBuilder, clock: TickClock) -> None:
+    assert clock.tracker.largest_world == 0
+    clock.tick()
+    assert clock.tracker.largest_world == 8
+
+
 async def test_updates_add_up_to_the_full_state(ring: RingBuilder, clock: TickClock) -> None:
     ring.add_group(2, name="late")
     progress: dict[int, wire.GroupProgress] = {}

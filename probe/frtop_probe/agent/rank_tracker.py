@@ -122,6 +122,11 @@ class RankTracker:
         """Whether a rank lives, or its exit info has not been sent."""
         return any(rank.exit_info is None for rank in self.ranks.values())
 
+    @property
+    def largest_world(self) -> int:
+        """Ranks of the largest job that has a rank here."""
+        return max((one.job.world_size for one in self.ranks.values() if one.job), default=0)
+
     def tick(self, now_ns: int) -> TickResult:
         """Finds new rings, reads all ranks, and returns what changed."""
         self._scan()

@@ -28,10 +28,19 @@ from frtop_probe.agent.unprepared.watch import UnpreparedWatch
 from frtop_probe.proc.within import within
 
 TICK: Final = 0.5
+LONGEST_TICK: Final = 2.0
+"""An operator calls a host silent after 3 s."""
+RANKS_AT_PACE: Final = 16_384
+"""In a larger job, agents tick more rarely: one operator takes in all of them."""
 REQUEST_GAP: Final = 8.0
 """A screen silent for this long has left: it asks for the time every 5 s."""
 BOXES_TIMEOUT: Final = 2.0
 """Longest time a leaving agent waits for its black boxes, in s."""
+
+
+def tick_s(ranks: int) -> float:
+    """Seconds from tick to tick, for a job of this many ranks."""
+    return min(LONGEST_TICK, TICK * max(1.0, ranks / RANKS_AT_PACE))
 
 
 class LeaveReason(enum.Enum):
@@ -99,7 +108,7 @@ class AgentService:
                 self._leave_when_idle()
                 if serving.done():
                     serving.result()  # raises: a new agent is better than one that does not answer
-                rest = max(0.02, TICK - (time.monotonic() - begin))
+                rest = max(0.02, tick_s(self._tracker.largest_world) - (time.monotonic() - begin))
                 with suppress(TimeoutError):
                     await within(rest, asyncio.shield(self._leaving))
             self._tick()  # sends the last exit infos
