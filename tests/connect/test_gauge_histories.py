@@ -10,6 +10,8 @@ from frtop_tui.connect.gauge_histories import (
     MOST_TROUBLED,
     POINTS,
     ROW_GAUGES,
+    SEARCH_NS,
+    SEARCHED,
     TROUBLED_AGAIN_NS,
     GaugeHistories,
 )
@@ -71,6 +73,19 @@ def test_a_host_in_trouble_is_asked_since_when_though_nobody_looks() -> None:
     assert asker.update(frame, NOW + TROUBLED_AGAIN_NS) == ["node5"]
     many = measured(*range(100), hosts=100)
     assert len(Asker().update(many, NOW)) == MOST_TROUBLED
+
+
+def test_of_thousands_of_hosts_all_are_searched_in_turn() -> None:
+    world = 2 * SEARCHED + 2
+    last = measured(world - 1, hosts=world)
+    asker = Asker()
+    assert asker.update(last, NOW) == []
+    assert asker.update(last, NOW + SEARCH_NS - 1) == asker.update(last, NOW + SEARCH_NS) == []
+    assert asker.update(last, NOW + 2 * SEARCH_NS) == [f"node{world - 1}"]
+    well = measured(hosts=world)
+    for turn in range(3, 6):
+        asker.update(well, NOW + turn * SEARCH_NS)
+    assert asker.update(last, NOW + 2 * TROUBLED_AGAIN_NS) == []  # it was well when seen last
 
 
 def test_who_does_not_answer_or_has_no_gauges_is_not_asked_twice() -> None:

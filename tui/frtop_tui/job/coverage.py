@@ -34,7 +34,7 @@ class RankCounts:
         self._signatures_lost: dict[int, int] = {}
 
     def put(self, old: ObservedRank | None, new: ObservedRank | None) -> None:
-        if old is not None and new is not None and _counted(old) == _counted(new):
+        if old is not None and new is not None and _counts_alike(old, new):
             return
         if old is not None:
             self._remove(old)
@@ -166,22 +166,25 @@ def _by_rank(sentences: Mapping[int, tuple[str, ...]], ranks: int) -> list[str]:
     ]
 
 
-def _counted(view: ObservedRank) -> tuple[object, ...]:
-    """The fields of a view that are counted."""
-    status, identity = view.status, view.identity
-    counted = (wire.OTHERS_ENDED, recorder_note(view))
-    notes = tuple(one for one in view.notes if not identity.c10d_readable or one in counted)
-    settings = (identity.settings, identity.torch, view.groups, follows(view))
-    seen_from = (identity.prepared, identity.c10d_readable, notes, view.transports, settings)
-    if status is None:
-        return (view.state, seen_from)
+def _counts_alike(old: ObservedRank, new: ObservedRank) -> bool:
+    """Whether what is counted of a rank is the same; may be False even then.
+
+    Called for every rank that reports, in every frame.
+    """
+    one, other = old.status, new.status
+    if one is None or other is None:
+        return False
     return (
-        view.state,
-        seen_from,
-        status.state,
-        status.hook_errors,
-        status.pending_lost,
-        status.side_lost,
+        old.state == new.state
+        and old.identity is new.identity
+        and old.groups is new.groups
+        and old.notes is new.notes
+        and old.transports is new.transports
+        and (old.group_progress is new.group_progress or follows(old) == follows(new))
+        and one.state == other.state
+        and one.hook_errors == other.hook_errors
+        and one.pending_lost == other.pending_lost
+        and one.side_lost == other.side_lost
     )
 
 

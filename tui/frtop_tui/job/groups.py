@@ -21,7 +21,7 @@ def identifier(group: wire.Group | GroupKey) -> Identifier:
     return (group.name, group.ranks, group.epoch)
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=65_536)
 def members_of(ranks: str) -> tuple[int, ...]:
     """Unfolds the members of a group; empty if the text is invalid."""
     try:
@@ -123,8 +123,12 @@ class _Group:
             progress = (last.number, last.issued_ns + clock_ns, last.last)
         known, newest_ns = self.progress.get(rank), self._issued_ns
         if known is not None:
-            if known == progress and self._groups[rank] == group:
+            same = self._groups[rank] is group or self._groups[rank] == group
+            if same and known == progress:
                 return False
+            if same and self._first is not None:
+                self._move(rank, known, progress)
+                return True
             self.drop(rank)
         number, issued_ns, op = self.progress[rank] = progress
         self._groups[rank] = group
@@ -138,6 +142,31 @@ class _Group:
         if newest_ns is not None and issued_ns >= newest_ns:
             self._issued_ns = issued_ns
         return True
+
+    def _move(
+        self,
+        rank: int,
+        known: tuple[int, int, wire.Op | None],
+        progress: tuple[int, int, wire.Op | None],
+    ) -> None:
+        """Moves a rank whose group is the same: by far the most frequent change."""
+        self.progress[rank] = progress
+        before, was_ns, old = known
+        number, issued_ns, op = progress
+        if number != before:
+            _discard(self._at, before, rank)
+            self._at[number].add(rank)
+        if op is not old:
+            if old is not None and not old.p2p:
+                _discard(self._with_op, old.number, rank)
+            if op is not None and not op.p2p:
+                self._with_op[op.number].add(rank)
+        newest_ns = self._issued_ns
+        if newest_ns is not None:
+            if issued_ns >= newest_ns:
+                self._issued_ns = issued_ns
+            elif was_ns == newest_ns:
+                self._issued_ns = None
 
     def drop(self, rank: int) -> None:
         progress = self.progress.pop(rank, None)

@@ -111,6 +111,7 @@ class GaugeRecord:
     _values: dict[int, int] = field(default_factory=dict)
     _history: wire.GaugeHistory = field(default_factory=wire.GaugeHistory)
     _view: HostGauges | None = None
+    _ordered: list[tuple[int, wire.GaugeSubject]] | None = None  # as a view has them
 
     def apply(self, sample: wire.HostSample, *, full: bool) -> None:
         """Takes in what is new, or, if `full`, everything."""
@@ -133,18 +134,19 @@ class GaugeRecord:
         if sample.notes or full:
             self._notes = tuple(filter(None, sample.notes))
         self._view = None
+        self._ordered = None if full or sample.subjects or sample.gone else self._ordered
 
     def apply_history(self, history: wire.GaugeHistory) -> None:
         """Takes in the last ten minutes, replacing what was known of them."""
         if 0 <= history.points <= MAX_POINTS and len(history.columns) <= MAX_SERIES:
             self._history = history
-            self._view = None
+            self._view = self._ordered = None
 
     def forget(self) -> None:
         """Forgets everything: another agent has other numbers."""
         self._history = wire.GaugeHistory()
         self._subjects, self._series, self._values, self._notes = {}, {}, {}, ()
-        self._at_ns, self._view = -1, None
+        self._at_ns, self._view, self._ordered = -1, None, None
 
     def view(self) -> HostGauges | None:
         """All gauges; None before the first sample. The same object until something changes."""
@@ -160,15 +162,16 @@ class GaugeRecord:
         past: dict[int, dict[str, wire.HistoryColumn]] = {}
         for column in self._history.columns:
             past.setdefault(column.series.subject, {})[column.series.gauge] = column.values
-        known = self._subjects or {one.id: one for one in self._history.subjects}
+        if self._ordered is None:
+            known = self._subjects or {one.id: one for one in self._history.subjects}
+            self._ordered = sorted(known.items(), key=lambda item: _place(item[1]))
         subjects = [
             GaugedSubject(
                 one.kind, one.name, one.detail, one.keys, one.problem,
                 values.get(number, {}), past.get(number, {}),
             )
-            for number, one in known.items()
+            for number, one in self._ordered
         ]  # fmt: skip
-        subjects.sort(key=lambda one: (_ORDER.get(one.kind, len(_ORDER)), natural(one.name)))
         points = self._history.points
         times = self._history.times
         at_ns = self._at_ns if self._at_ns >= 0 else (_unpacked(times, points) or (0,))[-1]
@@ -181,6 +184,10 @@ class GaugeRecord:
         for number in [n for n, one in self._series.items() if one.subject in gone]:
             del self._series[number]
             self._values.pop(number, None)
+
+
+def _place(subject: wire.GaugeSubject) -> tuple[int, tuple[int, int, str]]:
+    return _ORDER.get(subject.kind, len(_ORDER)), natural(subject.name)
 
 
 def natural(name: str) -> tuple[int, int, str]:

@@ -43,7 +43,7 @@ def ranks_to_read(frame: Frame) -> tuple[int, ...]:
     """The ranks that verdicts name, the culprits first; none for a job that is only slow."""
     verdicts = [one for one in frame.verdicts if one.kind != "slow"]
     culprits = [rank for one in verdicts for rank in one.first_ranks]
-    victims = [rank for one in verdicts for rank in islice(sorted(one.victims), 1)]
+    victims = [min(one.victims) for one in verdicts if one.victims]
     # Of the ranks that wait, one says why the job ended if they have a file of their own.
     known = [rank for rank in dict.fromkeys((*culprits, *victims)) if rank in frame.ranks]
     return (*known[: MOST_RANKS - 1], *known[-1:]) if len(known) > MOST_RANKS else tuple(known)

@@ -103,6 +103,17 @@ def ops_known(view: Rank) -> dict[OpPlace, wire.Op]:
     return ops
 
 
+def _same_ops(old: Rank, new: Rank) -> bool:
+    """Whether `ops_known` of both is the same; may be False even then."""
+    return (
+        old.group_progress is new.group_progress
+        and old.pending is new.pending
+        and old.groups is new.groups
+        and old.snapshot is new.snapshot
+        and old.evidence is new.evidence
+    )
+
+
 def _note(
     ops: dict[OpPlace, wire.Op], view: Rank, op: wire.Op, *, other_naming: bool = False
 ) -> None:
@@ -218,6 +229,8 @@ class LiveOps:
     def update(self, replaced: Iterable[tuple[Rank | None, Rank | None]]) -> None:
         """Replaces the ops of each rank's old object by those of its new one."""
         for old, new in replaced:
+            if old is not None and new is not None and _same_ops(old, new):
+                continue
             before = ops_known(old) if old is not None else {}
             now = ops_known(new) if new is not None else {}
             view = new or old
