@@ -23,8 +23,11 @@ _STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def expanded(text: str) -> Path:
-    """The path that a user wrote; one of an unknown user, `~nobody/x`, stays as it is."""
-    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser raises
+    """The path that a user wrote; one of an unknown user, `~nobody/x`, stays as it is.
+
+    No path has a NUL.
+    """
+    return Path(os.path.expanduser(text.replace("\0", "")))  # noqa: PTH111 - Path's raises
 
 
 def default_path(
