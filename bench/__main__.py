@@ -27,6 +27,7 @@ CORE: Final = (
     "unprepared",
     "reach",
     "big_job",
+    "scale",
     "key_latency",
     "diagnosis",
     "dumps",
