@@ -109,7 +109,7 @@ def expand(specs: Sequence[str]) -> tuple[str, ...]:
             nodes = unfolded_hosts(hosts)
         except ValueError as error:
             raise UsageError(
-                f"{spec!r} is not a host list ({error})",
+                f"{spec[:200]!r} is not a host list ({str(error)[:200]})",
                 "quote it and write it like this: --connect 'node[0-3],node9:7700'",
             ) from error
         for node in nodes:
