@@ -67,14 +67,16 @@ def test_each_kind_of_request_about_a_rank_leaves_a_line_with_who_asked(
     owner, bob = Operator(card, owner_pair), Operator(card, bob_pair)
     host.operators += [owner, bob]
     key = owner.ranks()[0].key
+    bob.state()
     assert len(kinds()) > 10
     for number, kind in enumerate(kinds(), 100):
         owner.request(about(kind, number, key))
         bob.request(about(kind, number, key))
     host.agents[-1].terminate()
     _, errors = host.agents[-1].communicate(timeout=DEADLINE)
-    for kind in kinds():
-        line = rf"^frtop agent: {STAMP} {kind.__name__} of process {rank.pid}, "
+    for kind in (wire.StateRequest, *kinds()):
+        of = "all processes" if kind is wire.StateRequest else f"process {rank.pid}"
+        line = rf"^frtop agent: {STAMP} {kind.__name__} of {of}, "
         refused = "refused to" if kind.acts else "asked by"
         by_bob = rf"{refused} {re.escape(bob_pair.shown)} \(bob  \[2J\)$"
         by_owner = rf"asked by {re.escape(owner_pair.shown)} \(the owner\)$"
@@ -188,6 +190,21 @@ def test_no_log_daemon_and_one_that_does_not_read_hold_nobody_up(
     assert system_log.recv(100).endswith(b"line 0")
     monkeypatch.setattr(audit, "SYSTEM_LOG", "/no/such/log")
     audit._write_system_log("line")
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up() -> None:
+    program = (
+        "from frtop_probe.agent.interfaces import log\n"
+        "for number in range(2000):\n"
+        "    log(f'line {number} \\x1b \\u20ac' + 'x' * 100)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
+    assert child.wait(DEADLINE) == 0
+    assert child.stderr is not None
+    with child.stderr:
+        lines = child.stderr.read().splitlines()
+    assert lines[0] == b"frtop agent: line 0   \\u20ac" + b"x" * 100
+    assert 100 < len(lines) < 2000
 
 
 def test_of_a_long_log_the_newest_half_stays_and_no_other_file_is_cut(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ _FLUSH_S: Final = 10.0
 _MAX_TEXT: Final = 900
 """Characters of a line: system logs cut what is longer than 1,024 bytes."""
 _PIDS_PER_LINE: Final = 64
+ALL: Final = 0
+"""Instead of a pid: all ranks of the host."""
 
 
 @dataclass(slots=True)
@@ -105,6 +107,8 @@ def _per_line(pids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _named(pids: Sequence[int]) -> str:
+    if ALL in pids:
+        return "all processes"
     return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
 
 

@@ -6,6 +6,7 @@ no keys, files or black boxes.
 
 from __future__ import annotations
 
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from frtop_probe import wire
 from frtop_probe.agent.rights import Operator, Rights
 from frtop_probe.proc.kernel_files import printable
 
-MAX_LINE: Final = 4096
+MAX_LINE: Final = 4000
+"""Bytes of a line in the log: if a pipe has room at all, it has room for 4,096."""
 
 
 class OperatorChannel(Protocol):
@@ -71,8 +73,17 @@ class Boxes(Protocol):
 
 
 def log(text: str) -> None:
-    """Writes a line to the agent's log, which is standard error."""
+    """Writes a line to the agent's log, which is standard error; drops it if nobody reads that."""
     with suppress(OSError, ValueError):
-        line = f"frtop agent: {printable(text, MAX_LINE)}\n"
-        sys.stderr.write(line.encode("ascii", "backslashreplace").decode())
-        sys.stderr.flush()
+        line = printable(text, MAX_LINE).encode("ascii", "backslashreplace")[:MAX_LINE].decode()
+        if _has_room():
+            sys.stderr.write(f"frtop agent: {line}\n")
+            sys.stderr.flush()
+
+
+def _has_room() -> bool:
+    """Whether a line fits into standard error now, so that writing does not wait."""
+    try:
+        return bool(select.select((), (sys.stderr,), (), 0)[1])
+    except (OSError, ValueError):  # not a file
+        return True

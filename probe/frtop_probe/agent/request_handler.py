@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from frtop_probe import feature_folders, wire
-from frtop_probe.agent.audit import Audit
+from frtop_probe.agent.audit import ALL, Audit
 from frtop_probe.agent.histories import history_response, no_recorder
 from frtop_probe.agent.interfaces import OperatorChannel, log
 from frtop_probe.agent.rank_client import pass_on
@@ -112,6 +112,7 @@ class RequestHandler:
             await self._send(operator, wire.Error(request.id, refusal, "permission"))
             return
         if isinstance(request, wire.StateRequest):
+            self._note(request, operator, "asked by")
             response = wire.StateResponse(request.id, self._state(), may_act=not refusal)
             await self._send(operator, response)
             return
@@ -132,6 +133,8 @@ class RequestHandler:
         """Notes what an operator asks of which ranks, before anything is done."""
         known = self._tracker.ranks
         pids = [known[key].pid for key in _keys_of(request) if key in known]
+        if isinstance(request, wire.StateRequest):  # updates of all ranks follow
+            pids = [ALL]
         if pids:
             who = self._rights.name(operator.key)
             self._audit.note(type(request).__name__, pids, f"{verb} {who}")
