@@ -74,7 +74,8 @@ def test_each_kind_of_request_about_a_rank_leaves_a_line_with_who_asked(
         bob.request(about(kind, number, key))
     host.agents[-1].terminate()
     _, errors = host.agents[-1].communicate(timeout=DEADLINE)
-    for kind in (wire.StateRequest, *kinds()):
+    asked: list[type[wire.Request]] = [wire.StateRequest, *kinds()]
+    for kind in asked:
         of = "all processes" if kind is wire.StateRequest else f"process {rank.pid}"
         line = rf"^frtop agent: {STAMP} {kind.__name__} of {of}, "
         refused = "refused to" if kind.acts else "asked by"
