@@ -45,7 +45,7 @@ def trace(pid):
 attempt("list", lambda: os.listdir(folder))
 attempt("create", lambda: open(folder + "/9-9.ring", "w"))
 attempt("chmod", lambda: os.chmod(folder, 0o777))
-attempt("rename", lambda: os.rename(folder, folder + "x"))
+attempt("rename", lambda: (os.rename(folder, folder + "x"), os.rename(folder + "x", folder)))
 for path in files:
     attempt("read " + path, lambda: open(path, "rb"))
     attempt("write " + path, lambda: open(path, "r+b"))
