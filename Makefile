@@ -7,7 +7,7 @@ TORCH  ?= 2.15.0
 PYTEST := $(BIN)/pytest -n $(shell echo $$(( $$(nproc) * 2 ))) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-long test-native test-sanitized check drop zoo chaos logs bench gpu-kit native-package docs test-torch torch-suite clean
+.PHONY: help venv demo test test-long test-native test-sanitized check drop zoo chaos fuzz logs bench gpu-kit native-package docs test-torch torch-suite clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -52,6 +52,9 @@ zoo: venv  ## every way to hang, and what is said of it: make zoo ZOO='--only de
 
 chaos: venv  ## real jobs and frtop beside them, hurt at random: make chaos ROUNDS=200 CHAOS='--seed 7'
 	cd tests && ../$(BIN)/python -m chaos --rounds $(or $(ROUNDS),20) $(CHAOS)
+
+fuzz: venv  ## hostile input to all that reads what others write: make fuzz SECONDS=600 FUZZ='--target rings'
+	cd tests && ../$(BIN)/python -m fuzz --seconds $(or $(SECONDS),60) $(FUZZ)
 
 logs: venv  ## logs of faults made on purpose, on which the reader of logs is tested: make logs OUT=/tmp/logs
 	cd tests && ../$(BIN)/python -m files.logs.making $(OUT) $(LOGS)
