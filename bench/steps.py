@@ -23,7 +23,8 @@ from typing import Any, Final
 from bench import gloo_job
 from bench.paired import Interval, differences, median_interval
 
-KINDS: Final = ("ddp", "fsdp", "tensor_parallel")
+KINDS: Final = os.environ.get("STEPS_KINDS", "ddp ddp_512 fsdp tensor_parallel").split()
+"""DDP with batches of 64 rows and of 512: the ops are the same, and the step takes longer."""
 MAX_PAIRS: Final = 200
 MEASURE_S: Final = 25.0
 MOST_S: Final = float(os.environ.get("STEPS_S", "100"))

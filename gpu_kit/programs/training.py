@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -23,10 +24,10 @@ Maker = Callable[[Here], tuple[Step, Callable[[], str]]]
 """Returns a step, and a function that returns a digest of the model after the steps."""
 
 
-def ddp(here: Here) -> tuple[Step, Callable[[], str]]:
+def ddp(here: Here, rows: int = 64) -> tuple[Step, Callable[[], str]]:
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
 
-    model, batch = _model(here)
+    model, batch = _model(here, rows)
     wrapped = DistributedDataParallel(model, bucket_cap_mb=1)
     return _training(wrapped, batch), lambda: _digest(list(model.parameters()))
 
@@ -61,12 +62,12 @@ def tensor_parallel(here: Here) -> tuple[Step, Callable[[], str]]:
     return _training(model, batch), lambda: _digest(_local(model))
 
 
-def _model(here: Here) -> tuple[torch.nn.Sequential, torch.Tensor]:
+def _model(here: Here, rows: int = 64) -> tuple[torch.nn.Sequential, torch.Tensor]:
     torch.manual_seed(0)
     layers = [
         layer for _ in range(LAYERS) for layer in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())
     ]
-    batch = torch.randn(64, WIDTH) + here.rank
+    batch = torch.randn(rows, WIDTH) + here.rank
     return torch.nn.Sequential(*layers).to(here.device), batch.to(here.device)
 
 
@@ -111,7 +112,8 @@ def moe(here: Here) -> tuple[Step, Callable[[], str]]:
 
 
 MAKERS: Final[dict[str, Maker]] = {
-    "ddp": ddp, "fsdp": fsdp, "tensor_parallel": tensor_parallel, "moe": moe,
+    "ddp": ddp, "ddp_512": partial(ddp, rows=512), "fsdp": fsdp,
+    "tensor_parallel": tensor_parallel, "moe": moe,
 }  # fmt: skip
 
 
