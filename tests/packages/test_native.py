@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 
 from frtop_probe.recorder.native import build, library
-from native_package import pack
+from release import native
 
 HEADER = "torch/include/torch/csrc/distributed/c10d/Work.hpp"
 VERSION = "__version__ = '2.13.0+cu130'\ndebug = False\ngit_version = 'cf30153c4c131c81'\n"
@@ -40,7 +40,7 @@ def test_wheels_of_this_python_and_machine_are_chosen_oldest_first() -> None:
         "torch-2.14.0rc1-cp312-cp312-manylinux_2_28_x86_64.whl",
         "torch-2.13.0.tar.gz",
     ) + listed("torch-2.11.0-cp312-cp312-manylinux_2_28_x86_64.whl", yanked="broken")
-    assert list(pack.releases(files, "cp312", "x86_64")) == ["2.10.1", "2.12.0"]
+    assert list(native.releases(files, "cp312", "x86_64")) == ["2.10.1", "2.12.0"]
 
 
 class Server(http.server.BaseHTTPRequestHandler):
@@ -81,7 +81,7 @@ def served() -> Iterator[dict[str, Any]]:
 
 
 def test_only_the_headers_are_transferred(served: dict[str, Any], tmp_path: Path) -> None:
-    made_for = pack.headers(served, tmp_path / "to")
+    made_for = native.headers(served, tmp_path / "to")
     assert made_for == library.described("2.13.0", "cf30153c4c131c81")
     assert made_for.startswith("torch 2.13.0 cf30153c4c13, cpython-3")
     assert (tmp_path / "to" / HEADER).read_text() == "class Work;\n"
@@ -92,13 +92,13 @@ def test_only_the_headers_are_transferred(served: dict[str, Any], tmp_path: Path
 def test_a_server_without_ranges_is_an_error(served: dict[str, Any], tmp_path: Path) -> None:
     Server.ranges = False
     with pytest.raises(OSError, match="the server sent something else than bytes="):
-        pack.headers(served, tmp_path)
+        native.headers(served, tmp_path)
 
 
 def test_the_wheel_installs(tmp_path: Path) -> None:
     kernels = tmp_path / "0123.so"
     kernels.write_bytes(b"\x7fELF")
-    path = pack.write_wheel(tmp_path / "dist", "0.1.0", [kernels])
+    path = native.write_wheel(tmp_path / "dist", "0.1.0", [kernels])
     site = tmp_path / "site"
     pip = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site))
     subprocess.run([sys.executable, *pip, str(path)], check=True, timeout=60)
@@ -108,7 +108,7 @@ def test_the_wheel_installs(tmp_path: Path) -> None:
 
 def test_names_of_libraries_are_enough_to_link(tmp_path: Path) -> None:
     try:
-        folder = pack.name_only(tmp_path / "libraries")
+        folder = native.name_only(tmp_path / "libraries")
     except build.BuildError as error:
         pytest.skip(str(error))
     assert {one.name for one in folder.glob("*.so")} == {f"lib{one}.so" for one in build.LIBRARIES}

@@ -1,9 +1,8 @@
 """Packs `frtop-native`: the compiled kernels for this Python and all torches from 2.10 on.
 
-    make native-package FOR=python3.12      # dist/frtop_native-0.1.0-cp312-cp312-linux_x86_64.whl
+    PYTHONPATH=probe python3.12 -m release.native dist     # `make dist` does it, too
 
-It reads torch's headers, 9 MB, from the wheels of PyPI without downloading the rest. For a release,
-run it in a manylinux image, then `auditwheel repair --exclude 'libtorch*' --exclude libc10.so`.
+It reads torch's headers, 9 MB, from the wheels of PyPI without downloading the rest.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from frtop_probe.recorder.native import build, library
+from release.dist import version as own_version
 
 OLDEST: Final = (2, 10)  # see `build`: before, they lose tensors
 PYTHON: Final = f"cp3{sys.version_info.minor}"
@@ -32,6 +32,26 @@ INDEX: Final = "https://pypi.org/simple/torch/"
 ROOT: Final = Path(__file__).resolve().parents[1]
 TIMEOUT_S: Final = 120
 READ_AHEAD: Final = 8 << 20
+METADATA: Final = """\
+Metadata-Version: 2.4
+Name: frtop-native
+Version: {version}
+Summary: Native kernels of frtop's recorder
+License-Expression: Apache-2.0
+License-File: LICENSE
+Author: The frtop maintainers
+Classifier: Development Status :: 3 - Alpha
+Classifier: Operating System :: POSIX :: Linux
+Classifier: Programming Language :: C++
+Classifier: Programming Language :: Python :: 3.{minor}
+Classifier: Topic :: System :: Distributed Computing
+Requires-Python: ==3.{minor}.*
+Requires-Dist: frtop=={version}
+Description-Content-Type: text/markdown
+
+The recorder of [frtop](https://pypi.org/project/frtop/), compiled: an op then costs about 1 µs. It
+is for `frtop run`; frtop finds it wherever it is installed, and goes on without it.
+"""
 _RELEASE: Final = re.compile(r"torch-(\d+)\.(\d+)\.(\d+)-(\w+)-\w+-(\w+)\.whl")
 _VERSION: Final = re.compile(r"^__version__ = '(.+)'$", re.MULTILINE)
 _COMMIT: Final = re.compile(r"^git_version = '(\w+)'$", re.MULTILINE)
@@ -140,11 +160,8 @@ def write_wheel(folder: Path, version: str, kernels: list[Path]) -> Path:
     content = {
         "frtop_native/__init__.py": b'"""The native kernels of frtop\'s recorder, by torch."""\n',
         **{f"frtop_native/{one.name}": one.read_bytes() for one in kernels},
-        f"{info}/METADATA": (
-            f"Metadata-Version: 2.1\nName: frtop-native\nVersion: {version}\n"
-            "Summary: Native kernels of frtop's recorder\nLicense: Apache-2.0\n"
-            f"Requires-Dist: frtop=={version}\n"
-        ).encode(),
+        f"{info}/METADATA": METADATA.format(version=version, minor=sys.version_info.minor).encode(),
+        f"{info}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes(),
         f"{info}/WHEEL": (
             f"Wheel-Version: 1.0\nGenerator: frtop\nRoot-Is-Purelib: false\nTag: {tag}\n"
         ).encode(),
@@ -166,7 +183,7 @@ def _recorded(content: dict[str, bytes]) -> Iterator[str]:
 
 def main() -> int:
     """Returns 1 if the index is not reachable, or a compiler failed."""
-    parser = argparse.ArgumentParser(prog="native_package.pack", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="release.native", description=__doc__.split("\n")[0])
     parser.add_argument("target", nargs="?", type=Path, default=ROOT / "dist")
     parser.add_argument("--torch", action="append", help="only these releases, for example 2.13.0")
     options = parser.parse_args()
@@ -185,15 +202,18 @@ def main() -> int:
                     continue
                 made_for = headers(file, at / version)
                 include = at / version / "torch" / "include"
-                kernels.append(build.compile_kernels(made_for, at, include, libraries))
+                more = (
+                    f"-ffile-prefix-map={include}=torch",
+                    f"-ffile-prefix-map={build.HERE}=frtop",
+                )
+                kernels.append(build.compile_kernels(made_for, at, include, libraries, more=more))
+                build.run(["strip", str(kernels[-1])])
                 size = kernels[-1].stat().st_size
                 print(f"{made_for}: {size / 1e3:.0f} kB", flush=True)
             if not kernels:
                 print(f"no torch for {PYTHON} on {machine} at {INDEX}", file=sys.stderr)
                 return 1
-            project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-            (release,) = re.findall(r'^version = "(.+)"$', project, re.MULTILINE)
-            print(write_wheel(options.target, release, kernels))
+            print(write_wheel(options.target, own_version(), kernels))
     except (OSError, build.BuildError) as error:
         print(f"not packed: {error}", file=sys.stderr)
         return 1

@@ -1,1 +1,0 @@
-"""Makes the package `frtop-native`, `make native-package`. Not part of frtop."""
