@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -44,7 +45,7 @@ def test_what_reads_is_that_user_and_sees_nobody_else(host: UsersHost) -> None:
     state = host.state_with(far, 1)
     identities = [rank.identity for rank in state.ranks]
     assert [one.pid for one in identities if one is not None] == [mine]
-    far.send(b"".join(tool_lines()))
+    far.send(b"".join(tool_lines(platform.machine())))
     look = far.request(wire.SnapshotRequest, tuple(rank.key for rank in state.ranks))
     assert [dump.error for snapshot in look.snapshots for dump in snapshot.dumps] == [""]
 

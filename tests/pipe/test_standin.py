@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
 
 import msgpack
 import msgspec
@@ -230,3 +231,94 @@ def test_a_struct_behaves_as_one() -> None:
     for wrong in (["f", "a.py"], ["f", "a.py", "3"], "f", None):
         with pytest.raises(msgspec_standin.ValidationError):
             msgspec_standin.convert(wrong, TWIN.TraceFrame)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    name: str
+    sizes: tuple[int, ...] = ()
+
+
+def written(module: Any) -> Any:
+    """A struct with what frames and settings have, and messages have not."""
+
+    struct: Any = module.Struct
+
+    class Base(struct, frozen=True, rename="kebab"):  # type: ignore[misc,call-arg]
+        window_s: float | None = None
+
+    class Written(Base, frozen=True):  # type: ignore[call-arg]
+        __qualname__ = "Written"
+        kind: Literal["hung", "slow"] = "hung"
+        colour: Colour = Colour.RED
+        by_rank: Mapping[int, tuple[str, ...]] = module.field(default_factory=dict)
+        members: frozenset[int] = frozenset()
+        plain: Plain = Plain("a")
+        more: str | list[str] | None = module.field(name="moreOf", default=None)
+        few: Annotated[list[int], msgspec.Meta(max_length=2)] = []  # noqa: RUF012
+
+    return Written
+
+
+REAL, HERE = written(msgspec), written(msgspec_standin)
+VALUES: list[dict[str, Any]] = [
+    {},
+    {"window_s": 2, "kind": "slow", "by_rank": {3: ("a", "b")}, "members": frozenset({7})},
+    {"plain": Plain("b", (1, 2)), "more": ["x"]},
+    {"more": "x"},
+]
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_frames_are_the_same_bytes_in_both_directions(values: dict[str, Any]) -> None:
+    data = msgspec.msgpack.encode(REAL(**values))
+    assert msgspec_standin.msgpack.encode(HERE(**values)) == data
+    real = msgspec.msgpack.Decoder(REAL).decode(data)
+    here: Any = msgspec_standin.msgpack.Decoder(HERE).decode(data)
+    assert repr(here) == repr(real)
+    assert msgspec_standin.structs.asdict(here) == msgspec.structs.asdict(real)
+    assert msgspec_standin.structs.astuple(here) == msgspec.structs.astuple(real)
+    assert msgspec_standin.json.encode(here) == msgspec.json.encode(real)
+    assert msgspec_standin.to_builtins(here) == msgspec.to_builtins(real)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "dead"},
+        {"colour": "blue"},
+        {"moreOf": 1},
+        {"members": [""]},
+        {"plain": {}},
+        {"few": [1, 2, 3]},
+    ],
+)
+def test_frames_of_another_form_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(wrong, REAL)
+    with pytest.raises(msgspec_standin.ValidationError):
+        msgspec_standin.convert(wrong, HERE)
+
+
+def test_encoded_parts_stay_as_they_are() -> None:
+    modules: tuple[Any, ...] = (msgspec, msgspec_standin)
+    for module in modules:
+        raw = module.msgpack.encode({"a": [1, None]})
+        data = module.msgpack.encode({1: module.Raw(raw)})
+        kind: Any = dict[int, module.Raw]  # type: ignore[name-defined]
+        found = module.msgpack.Decoder(kind).decode(data)
+        assert {key: bytes(part) for key, part in found.items()} == {1: raw}
+        assert msgpack.unpackb(data, strict_map_key=False) == {1: {"a": [1, None]}}
+
+
+def test_a_struct_is_defined_by_its_fields() -> None:
+    modules: tuple[Any, ...] = (msgspec, msgspec_standin)
+    for module in modules:
+        base = module.defstruct("Base", [("first_one", int, 1)], frozen=True, rename="kebab")
+        made = module.defstruct("Made", [("second", str, "")], bases=(base,), frozen=True)
+        assert made.__struct_encode_fields__ == ("first-one", "second")
+        assert module.convert({"first-one": 2}, made).first_one == 2

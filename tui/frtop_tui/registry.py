@@ -16,20 +16,33 @@ The core knows no feature by name. It imports these modules from the folders tha
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Final
 
-FOLDER: Final = Path(__file__).with_name("features")
+FEATURES: Final = "frtop_tui.features"
 
 
 def contributions(module: str, name: str) -> Iterator[Any]:
     """The value of this name in the module of each feature that has it, by feature."""
-    for path in sorted(FOLDER.glob(f"*/{module}.py")):
-        found = importlib.import_module(f"frtop_tui.features.{path.parent.name}.{module}")
-        if hasattr(found, name):
-            yield getattr(found, name)
+    for feature, modules in _modules().items():
+        if module in modules:
+            found = import_module(f"{FEATURES}.{feature}.{module}")
+            if hasattr(found, name):
+                yield getattr(found, name)
+
+
+@cache
+def _modules() -> Mapping[str, frozenset[str]]:
+    """The modules of each feature, whether they are in a folder or in an archive."""
+    (folder,) = import_module(FEATURES).__path__
+    features = sorted(one.name for one in iter_modules([folder]) if one.ispkg)
+    return {
+        feature: frozenset(one.name for one in iter_modules([f"{folder}/{feature}"]))
+        for feature in features
+    }
 
 
 def notes_on(frame: object) -> dict[str, list[str]]:

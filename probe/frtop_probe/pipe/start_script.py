@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import shlex
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-_HERE: Final = Path(__file__).parent
 PYTHON_NAMED: Final = b"FRTOP_PYTHON="
 """How a script begins that tries only one Python."""
 _STAGE: Final = "@STAGE@"
@@ -35,18 +34,20 @@ def start_script(
 
 @cache
 def _script(program: str, *, as_user: bool) -> str:
-    finder = _bare(_HERE.joinpath("finder.sh").read_text(encoding="utf-8"))
-    become = _stage("become_user") if as_user else ""
-    return finder.replace(_STAGE, _stage(program)).replace(_BECOME, become)
+    become = stage("become_user") if as_user else ""
+    return _bare("finder.sh").replace(_STAGE, stage(program)).replace(_BECOME, become)
 
 
-def _stage(program: str) -> str:
-    source = _bare(_HERE.joinpath(f"{program}.py").read_text(encoding="utf-8"))
+def stage(program: str = "stage_zero") -> str:
+    """The source of a module in this folder, for `python -c`, and for a shell's single quotes."""
+    source = _bare(f"{program}.py")
     if "'" in source:
         raise ValueError(f"{program} goes between single quotes and must not contain any")
     return source
 
 
-def _bare(source: str) -> str:
-    """Removes comment lines: nobody reads them there."""
-    return _COMMENT.sub("", source)
+def _bare(name: str) -> str:
+    """A file without comment lines: nobody reads them there."""
+    data = pkgutil.get_data(__package__, name)
+    assert data is not None, "its loader reads files"
+    return _COMMENT.sub("", data.decode())

@@ -50,17 +50,17 @@ runpy.run_module(sys.argv.pop(1), run_name='__main__')
 
 def python_command(module: str) -> tuple[str, ...]:
     """The command that runs a module of this package; it needs `inherited()`."""
-    archive = _archive()
-    if archive is None:
+    path = archive()
+    if path is None:
         return (sys.executable, "-m", module)
     # -I -S: nothing but the standard library comes from this host.
-    return (sys.executable, "-I", "-S", "-c", _RUN, archive, module)
+    return (sys.executable, "-I", "-S", "-c", _RUN, path, module)
 
 
 def inherited() -> tuple[int, ...]:
     """Descriptors that a child of `python_command` needs."""
-    archive = _archive()
-    return descriptors_in((archive,)) if archive is not None else ()
+    path = archive()
+    return descriptors_in((path,)) if path is not None else ()
 
 
 def descriptors_in(command: tuple[str, ...]) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ def mortal_command(program: str) -> tuple[str, ...]:
 
 
 @cache
-def _archive() -> str | None:
+def archive() -> str | None:
     """The path of the archive that this package was imported from, if it was."""
     loader = __spec__.loader if __spec__ is not None else None
     return loader.archive if isinstance(loader, zipimport.zipimporter) else None

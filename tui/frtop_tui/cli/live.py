@@ -54,25 +54,29 @@ def connect(options: argparse.Namespace) -> LiveSource:
         NotOurs: `--pid` names another user's process.
         FrtopError: what `LiveSource` raises.
     """
-    from frtop_tui.connect.agent_start import start_agent  # noqa: PLC0415
     from frtop_tui.connect.endpoints import LOCAL  # noqa: PLC0415
     from frtop_tui.connect.live import LiveSource  # noqa: PLC0415
-    from frtop_tui.connect.pipes.places import places  # noqa: PLC0415
+    from frtop_tui.connect.pipes.places import Place, places, this_host  # noqa: PLC0415
     from frtop_tui.job.naming import RankPid  # noqa: PLC0415
 
-    reached = places(options.ssh, options.via, options.through, options.user)
+    reached: tuple[Place, ...] = places(options.ssh, options.via, options.through, options.user)
+    hosts = options.connect
+    if LOCAL in hosts and (here := this_host()):
+        reached, hosts = (*here, *reached), [name for name in hosts if name != LOCAL]
     require_root(options)
     pid = getattr(options, "pid", None)
     if pid is not None:
         require_own(pid, options.user)
-    if LOCAL in options.connect:
+    if LOCAL in hosts:
+        from frtop_tui.connect.agent_start import start_agent  # noqa: PLC0415
+
         problem = start_agent()
         if problem is not None:
             raise NoAgent(problem.text, problem.next)
     explain = getattr(options, "explain", False)
     job = options.job if pid is None else RankPid(pid)
     return LiveSource(
-        options.connect,
+        hosts,
         job,
         places=reached,
         python=options.python,
@@ -322,10 +326,9 @@ class AppearanceTimer:
         self._failed_at = min(self._failed_at, time.monotonic()) if all_failed else math.inf
         if frame.ranks:
             return
-        from frtop_tui.connect.agent_start import is_starting  # noqa: PLC0415 - as in `connect`
-
         reported = any(host.state == "reporting" for host in frame.hosts)
-        if not reported and is_starting():
+        agent_start = sys.modules.get("frtop_tui.connect.agent_start")  # without: none is started
+        if not reported and agent_start is not None and agent_start.is_starting():
             return
         reaching = any(host.state == "connecting" and host.progress for host in frame.hosts)
         if not reported and reaching and time.monotonic() - self._created < REACH_S:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import os
 import re
 import shlex
@@ -24,17 +25,8 @@ from msgspec import Meta, Struct
 from frtop_tui.appearance import THEMES
 from frtop_tui.cli.verbs.parts import Setting
 from frtop_tui.errors import ConfigTrouble
-from frtop_tui.registry import contributions
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-
-import json
-
 from frtop_tui.job.naming import printable
+from frtop_tui.registry import contributions
 
 OPTION: Final = "command line"
 DEFAULT: Final = "default"
@@ -271,6 +263,10 @@ def read_config(path: Path, *, required: bool) -> tuple[CoreSettings, str] | Non
         raise ConfigTrouble(f"{path}: {error.strerror}", f"{VARIABLE} names another") from None
     except UnicodeDecodeError:
         raise ConfigTrouble(f"{path} is not UTF-8", "write it again as text") from None
+    if sys.version_info >= (3, 11):  # only where there is a file
+        import tomllib  # noqa: PLC0415
+    else:
+        import tomli as tomllib  # noqa: PLC0415
     try:
         values = tomllib.loads(text)
     except ValueError as error:  # also of a number with thousands of digits

@@ -7,13 +7,14 @@ reason why an agent is unusable, from a refused key to a port where nobody liste
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from frtop_probe import keys
-from frtop_probe.keys import KeyPair, KeyProblem
 from frtop_tui.connect.endpoints import Endpoint
 from frtop_tui.errors import FrtopError, Unreachable, WrongKey
 from frtop_tui.job.naming import typed
+
+if TYPE_CHECKING:  # through a shell, nothing of this is needed
+    from frtop_probe.keys import KeyPair, KeyProblem
 
 REREAD_S: Final = 5.0
 """We reread the list of trusted keys at this age: somebody may have added one."""
@@ -52,10 +53,12 @@ class AgentKeys:
         if self._read_at and now - self._read_at < REREAD_S:
             return
         self._read_at = now
+        from frtop_probe import keys  # noqa: PLC0415 - libzmq
+
         try:
             self._trusted = tuple(one.public for one in keys.trusted(self._pair))
             self.problem = None
-        except KeyProblem as problem:
+        except keys.KeyProblem as problem:
             self._trusted = ()
             self.problem = problem
 

@@ -19,15 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from frtop_probe import keys
 from frtop_probe.pipe.start_script import start_script
 from frtop_probe.proc import daemon_thread
 from frtop_tui import foreground
-from frtop_tui.connect.agent_connections import AgentConnections
 from frtop_tui.connect.connection_events import Connections, JoinedConnections
 from frtop_tui.connect.endpoints import LOCAL, Endpoint, expand
 from frtop_tui.connect.followers import follower_kinds
-from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.connect.op_follower import FollowedOps, OpOutlet
 from frtop_tui.connect.pipes.connections import PipeConnections
 from frtop_tui.connect.pipes.payload import agent_lines
@@ -41,8 +38,11 @@ from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
 from frtop_tui.statistics.wanted import StatisticsWanted
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # shells need no keys and no sockets
     from collections.abc import Iterator
+
+    from frtop_probe import keys
+    from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
 
 
 KEY_INTERVAL_S: Final = 0.2
@@ -112,6 +112,8 @@ class LiveSource(Source):
 
         If this is the only host, it may be missing: the first agent here makes it.
         """
+        from frtop_probe import keys  # noqa: PLC0415 - libzmq
+
         try:
             return keys.load(create=False)
         except keys.NoKey as error:
@@ -188,11 +190,7 @@ class LiveSource(Source):
             connections = self._connections()
             if connections is None:
                 return
-            local: LocalDiscovery | KnownAgents | None = None
-            if self._local:
-                local = LocalDiscovery(self._names)
-            elif self._agents:
-                local = KnownAgents(self._agents)
+            local = self._known_agents() if self._local or self._agents else None
             session = Session(
                 connections,
                 self._names,
@@ -216,6 +214,11 @@ class LiveSource(Source):
             if connections is not None:
                 connections.close()
 
+    def _known_agents(self) -> LocalDiscovery | KnownAgents:
+        from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery  # noqa: PLC0415
+
+        return LocalDiscovery(self._names) if self._local else KnownAgents(self._agents)
+
     def _connections(self) -> Connections | None:
         """The ways to all hosts; None if we are closed before there is a key."""
         pipes: Connections | None = None
@@ -229,6 +232,8 @@ class LiveSource(Source):
         pair = self._await_key()
         if pair is None:
             return None
+        from frtop_tui.connect.agent_connections import AgentConnections  # noqa: PLC0415
+
         sockets = AgentConnections(pair)
         return JoinedConnections(sockets, pipes) if pipes is not None else sockets
 
@@ -236,6 +241,9 @@ class LiveSource(Source):
         """Our pair, as soon as an agent has made it; None if we are closed before."""
         if self._pair is not None:
             return self._pair
+        from frtop_probe import keys  # noqa: PLC0415 - libzmq
+        from frtop_tui.connect.local_discovery import LocalDiscovery  # noqa: PLC0415
+
         local = LocalDiscovery(())
         problem: Problem | None
         while not self._closing.wait(KEY_INTERVAL_S):

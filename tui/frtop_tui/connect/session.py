@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -28,7 +28,6 @@ from frtop_tui.connect.connection_events import (
 from frtop_tui.connect.endpoints import Resolver
 from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.connect.gauge_histories import GaugeHistories
-from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.connect.op_follower import OpFollower, OpOutlet
 from frtop_tui.connect.pipes.place_search import PlaceSearch
 from frtop_tui.connect.source import Asked
@@ -39,6 +38,9 @@ from frtop_tui.errors import FrtopError
 from frtop_tui.job.model import AgentKey, Problem, Writing
 from frtop_tui.job.naming import JobKey, Wanted
 from frtop_tui.job.state import JobState
+
+if TYPE_CHECKING:  # through a shell, nobody needs it
+    from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
 
 FRAME_NS: Final = 250_000_000
 LATER_NS: Final = 750_000_000

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union
+from typing import Annotated, Any, Final, Literal, Union
 
-from .structs import Struct, fields
+from .structs import Field, Struct, fields
 
 Converter = Callable[[Any], Any]
+
+
+ARRAY: Final = "__struct_array__"
 
 
 class MsgspecError(Exception):
@@ -32,6 +36,7 @@ class Meta:
 
     ge: float | None = None
     le: float | None = None
+    max_length: int | None = None
 
 
 def convert(value: Any, kind: Any) -> Any:
@@ -43,14 +48,33 @@ def convert(value: Any, kind: Any) -> Any:
     return converter(kind)(value)
 
 
+def to_builtins(value: Any) -> Any:
+    """The same of dicts, lists and plain values alone."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {to_builtins(key): to_builtins(one) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(to_builtins, value))
+    if isinstance(value, (list, set, frozenset)):
+        return [to_builtins(one) for one in value]
+    if not is_dataclass(value):
+        return value
+    pairs = [(one.encode_name, to_builtins(getattr(value, one.name))) for one in fields(value)]
+    return [one for _, one in pairs] if getattr(value, ARRAY, False) else dict(pairs)
+
+
 @cache
 def converter(kind: Any) -> Converter:
     """Returns the function that checks and makes values of a type."""
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return _to_array_struct(kind) if kind.__struct_array__ else _to_map_struct(kind)
-    if kind in _PLAIN:
-        return _PLAIN[kind]
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _to_enum(kind)
     origin = typing.get_origin(kind)
+    made: Any = origin or kind
+    if isinstance(made, type) and (issubclass(made, Struct) or is_dataclass(made)):
+        return _to_array_struct(made) if getattr(made, ARRAY, False) else _to_map_struct(made)
     if origin not in _OF_PARTS:
         raise TypeError(f"the stand-in for msgspec does not know {kind}")
     return _OF_PARTS[origin](typing.get_args(kind))
@@ -96,6 +120,8 @@ def _to_bounded(parts: tuple[Any, ...]) -> Converter:
 
     def check(value: Any) -> Any:
         found = inner(value)
+        if bounds.max_length is not None and len(found) > bounds.max_length:
+            raise ValidationError(f"Expected a length <= {bounds.max_length}")
         if found != found:  # noqa: PLR0124 - NaN, which no comparison refuses
             raise ValidationError("Expected a number")
         if bounds.ge is not None and found < bounds.ge:
@@ -136,6 +162,30 @@ def _by_tag(tagged: dict[str, Converter], value: Any) -> Any:
     return chosen(value)
 
 
+def _to_enum(kind: type[Enum]) -> Converter:
+    def make(value: Any) -> Enum:
+        try:
+            return kind(value)
+        except ValueError as error:
+            raise ValidationError(f"Invalid enum value {value!r}") from error
+
+    return make
+
+
+def _to_literal(parts: tuple[Any, ...]) -> Converter:
+    def check(value: Any) -> Any:
+        if not any(type(value) is type(part) and value == part for part in parts):
+            raise ValidationError(f"Invalid enum value {value!r}")
+        return value
+
+    return check
+
+
+def _to_set(parts: tuple[Any, ...]) -> Converter:
+    inner = _to_list(parts)
+    return lambda value: frozenset(inner(value))
+
+
 def _to_list(parts: tuple[Any, ...]) -> Converter:
     inner = converter(parts[0])
 
@@ -174,14 +224,14 @@ def _to_dict(parts: tuple[Any, ...]) -> Converter:
     return make
 
 
-def _to_array_struct(kind: type[Struct]) -> Converter:
+def _to_array_struct(kind: Any) -> Converter:
     known = fields(kind)
     required = sum(one.required for one in known)
     tag = kind.__struct_tag__
     skipped = 0 if tag is None else 1
     each: list[Converter] = []
 
-    def make(value: Any) -> Struct:
+    def make(value: Any) -> Any:
         if type(value) not in (list, tuple):
             raise _wrong("array", value)
         if len(value) < required + skipped:
@@ -199,14 +249,16 @@ def _to_array_struct(kind: type[Struct]) -> Converter:
     return make
 
 
-def _to_map_struct(kind: type[Struct]) -> Converter:
+def _to_map_struct(kind: type[Any]) -> Converter:
     known = fields(kind)
-    hints = typing.get_type_hints(kind, include_extras=True)
-    each = tuple((one, converter(hints[one.name])) for one in known)
+    each: list[tuple[Field, Converter]] = []
 
-    def make(value: Any) -> Struct:
+    def make(value: Any) -> Any:
         if type(value) is not dict:
             raise _wrong("object", value)
+        if not each:
+            hints = typing.get_type_hints(kind, include_extras=True)
+            each.extend((one, converter(hints[one.name])) for one in known)
         found = {}
         for name in value:
             if type(name) is not str:
@@ -221,7 +273,7 @@ def _to_map_struct(kind: type[Struct]) -> Converter:
     return make
 
 
-_PLAIN: Final[dict[Any, Converter]] = {
+PLAIN: Final[dict[Any, Converter]] = {
     Any: lambda value: value,
     None: _exactly(NoneType, "null"),
     NoneType: _exactly(NoneType, "null"),
@@ -233,7 +285,10 @@ _OF_PARTS: Final[dict[Any, Callable[[tuple[Any, ...]], Converter]]] = {
     Annotated: _to_bounded,
     Union: _to_union,
     UnionType: _to_union,
+    Literal: _to_literal,
+    Mapping: _to_dict,
     dict: _to_dict,
+    frozenset: _to_set,
     list: _to_list,
     tuple: _to_tuple,
 }

@@ -1,4 +1,4 @@
-"""Decodes JSON into types."""
+"""JSON to types, and values to JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from .conversion import DecodeError, converter
+from .conversion import DecodeError, convert, to_builtins
 
 Value = TypeVar("Value")
 
@@ -16,7 +16,7 @@ class _JsonDecoder(Generic[Value]):
     """Decodes one type, and checks it."""
 
     def __init__(self, kind: Any = Any) -> None:
-        self._convert = converter(kind)
+        self._kind = kind
         # Data that is taken as it is would not be checked below.
         self._real: Callable[[str], Any] = _finite if kind is Any else _real
         self._integer: Callable[[str], Any] = int if kind is Any else _integer
@@ -39,11 +39,29 @@ class _JsonDecoder(Generic[Value]):
             raise DecodeError(f"JSON is malformed: {error}") from error
         except ValueError as error:
             raise DecodeError(f"JSON is malformed: {error}") from error
-        found: Value = self._convert(plain)
+        found: Value = convert(plain, self._kind)
         return found
 
 
 Decoder = _JsonDecoder
+
+
+def decode(data: bytes, *, type: Any = Any) -> Any:  # noqa: A002 - as msgspec calls it
+    """The value of the bytes; raises `DecodeError` as a decoder does."""
+    return _JsonDecoder[Any](type).decode(data)
+
+
+class _JsonEncoder:
+    """Writes values as JSON."""
+
+    def encode(self, value: Any) -> bytes:
+        """The JSON of a value."""
+        plain = to_builtins(value)
+        return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+Encoder = _JsonEncoder
+encode = Encoder().encode
 
 
 def _refuse(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from operator import attrgetter
@@ -10,17 +11,31 @@ from typing import Any, Generic, TypeVar
 
 from msgpack import fallback  # the archive has only this part
 
-from .conversion import DecodeError, converter
-from .structs import Struct, fields
+from .conversion import ARRAY, PLAIN, DecodeError, convert
+from .structs import fields
 
 Value = TypeVar("Value")
+
+
+class Raw(bytes):
+    """Encoded bytes, which are inserted as they are."""
+
+    __slots__ = ()
+
+
+class _Packer(fallback.Packer):  # type: ignore[misc]  # it has no types
+    def _pack(self, value: Any, *more: Any, **named: Any) -> None:
+        if type(value) is Raw:
+            self._buffer.write(value)
+        else:
+            super()._pack(value, *more, **named)
 
 
 class Encoder:
     """Encodes structs, containers and plain values."""
 
     def __init__(self) -> None:
-        self._packer = fallback.Packer(default=_plain, use_bin_type=True, autoreset=True)
+        self._packer = _Packer(default=_plain, use_bin_type=True, autoreset=True)
 
     def encode(self, value: Any) -> bytes:
         """The bytes of a value.
@@ -42,11 +57,14 @@ def encode(value: Any) -> bytes:
     return Encoder().encode(value)
 
 
+PLAIN[Raw] = lambda value: Raw(encode(value))
+
+
 class Decoder(Generic[Value]):
     """Decodes one type, and checks it."""
 
     def __init__(self, kind: Any = Any) -> None:
-        self._convert = converter(kind)
+        self._kind = kind
 
     def decode(self, data: bytes) -> Value:
         """The value of the bytes.
@@ -58,13 +76,13 @@ class Decoder(Generic[Value]):
             plain = fallback.unpackb(data, unicode_errors="surrogateescape", strict_map_key=False)
         except (ValueError, TypeError) as error:  # all of msgpack's errors; a list as a key
             raise DecodeError(str(error) or type(error).__name__) from error
-        found: Value = self._convert(plain)
+        found: Value = convert(plain, self._kind)
         return found
 
 
 def _plain(value: Any) -> Any:
     """Converts types that msgpack does not know."""
-    if isinstance(value, Struct):
+    if is_dataclass(value):  # every struct is one
         kind: Any = type(value)
         return _dismantle(kind)(value)
     if isinstance(value, Enum):
@@ -80,7 +98,7 @@ def _plain(value: Any) -> Any:
 def _dismantle(kind: Any) -> Callable[[Any], Any]:
     known = fields(kind)
     names = [one.name for one in known]
-    if not kind.__struct_array__:
+    if not getattr(kind, ARRAY, False):
         return lambda value: {one.encode_name: getattr(value, one.name) for one in known}
     tag = () if kind.__struct_tag__ is None else (kind.__struct_tag__,)
     if len(names) < 2:

@@ -28,7 +28,7 @@ from frtop_tui.connect.endpoints import VIA, PipeEndpoint
 from frtop_tui.connect.pipes import failures
 from frtop_tui.connect.pipes.conversation import Conversation, Phase
 from frtop_tui.connect.pipes.failures import Ending, Failure
-from frtop_tui.connect.pipes.payload import fits, tool_lines
+from frtop_tui.connect.pipes.payload import tool_lines
 from frtop_tui.connect.pipes.pipe import Pipe
 from frtop_tui.connect.pipes.process import LeavingProcesses
 from frtop_tui.connect.pipes.ssh_command import program
@@ -39,6 +39,8 @@ STARTING: Final = 24
 CROWDED: Final = 8
 """The same if all go through one host: beyond 10, its sshd turns away every third one
 (`MaxStartups 10:30:100`)."""
+MACHINES: Final = 4
+"""Types of machines for which we look for py-spy: a host may claim any."""
 STEADY_S: Final = 10.0
 """A connection that lasted this long was a good one."""
 STATUS_S: Final = 1.0
@@ -82,8 +84,8 @@ class PipeConnections:
         self._selector = selectors.DefaultSelector()
         self._agent: bytes | FrtopError | None = None
         self._loaded: queue.SimpleQueue[bytes | FrtopError] = queue.SimpleQueue()
-        self._tool: tuple[bytes, ...] | None = None
-        self._tools: queue.SimpleQueue[tuple[bytes, ...]] | None = None
+        self._tools: dict[str, queue.SimpleQueue[tuple[bytes, ...]]] = {}  # by machine
+        self._packed: dict[str, tuple[bytes, ...]] = {}
         daemon_thread.start(lambda: self._loaded.put(_loaded(load_agent)), "frtop payload")
 
     def connect(self, endpoint: AnyEndpoint) -> None:
@@ -223,7 +225,9 @@ class PipeConnections:
             self._agent = self._loaded.get()
         if isinstance(self._agent, bytes):
             pipe.give_agent(self._agent)
-            self._tool_lines()  # packed while the agent starts, as often the host lacks py-spy
+            # Packed while the agent starts, as often the host lacks py-spy.
+            for machine in {one.boot.machine for one in pipe.conversations.values()} - {""}:
+                self._tool_lines(machine)
         elif self._agent is not None:
             for link in [link for link in self._links.values() if link.pipe is pipe]:
                 yield self._failed(link, Failure(self._agent, needs_person=True), now)
@@ -307,18 +311,20 @@ class PipeConnections:
         for pipe in self._pipes:
             pipe.work_on_tool(now)
             machine = pipe.wants_tool(now)
-            if machine and (lines := self._tool_lines() if fits(machine) else ()) is not None:
+            if machine and (lines := self._tool_lines(machine)) is not None:
                 pipe.give_tool(lines)
             pipe.order()
 
-    def _tool_lines(self) -> tuple[bytes, ...] | None:
+    def _tool_lines(self, machine: str) -> tuple[bytes, ...] | None:
         """The lines with py-spy, packed in a separate thread; None while it works."""
-        if self._tools is None:
-            tools = self._tools = queue.SimpleQueue()
-            daemon_thread.start(lambda: tools.put(tool_lines()), "frtop tool")
-        if self._tool is None and not self._tools.empty():
-            self._tool = self._tools.get()
-        return self._tool
+        if machine not in self._tools:
+            if len(self._tools) >= MACHINES:
+                return ()
+            tools = self._tools[machine] = queue.SimpleQueue()
+            daemon_thread.start(lambda: tools.put(tool_lines(machine)), "frtop tool")
+        if machine not in self._packed and not self._tools[machine].empty():
+            self._packed[machine] = self._tools[machine].get()
+        return self._packed.get(machine)
 
     def close(self) -> None:
         """Ends all commands; takes at most a second if one does not end by itself."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import platform
 import shutil
 import sysconfig
+import zipfile
 from pathlib import Path
 from typing import Final
 
 from frtop_probe.pipe.lines import block, tool_block
 from frtop_probe.pipe.packing import AGENT, archive
+from frtop_probe.proc import child_process
 from frtop_tui.errors import Missing
 
 TOOL: Final = "py-spy"
@@ -28,18 +30,27 @@ def agent_lines(program: str = AGENT) -> bytes:
         raise Missing(f"{error}: it is sent to the hosts", "reinstall frtop") from error
 
 
-def fits(machine: str) -> bool:
-    """Whether our py-spy runs on such a machine."""
-    return machine == platform.machine()
+def tool_lines(machine: str) -> tuple[bytes, ...]:
+    """The lines with py-spy, some MB; empty if none here runs on such a machine.
+
+    Takes half a second.
+    """
+    program = _in_archive(f"{TOOL}-{machine}.xz")
+    if not program and machine == platform.machine():
+        path = Path(sysconfig.get_path("scripts")) / TOOL
+        found = str(path) if path.exists() else shutil.which(TOOL)
+        try:
+            program = Path(found).read_bytes() if found else b""
+        except OSError:
+            return ()
+    return tuple(tool_block(TOOL, program)) if program else ()
 
 
-def tool_lines() -> tuple[bytes, ...]:
-    """The lines with py-spy, some MB; empty if it is not installed here. Takes half a second."""
-    path = Path(sysconfig.get_path("scripts")) / TOOL
-    found = str(path) if path.exists() else shutil.which(TOOL)
-    if found is None:
-        return ()
-    try:
-        return tuple(tool_block(TOOL, Path(found).read_bytes()))
-    except OSError:
-        return ()
+def _in_archive(name: str) -> bytes:
+    """A file beside our sources if frtop is one file; b"" without."""
+    if (path := child_process.archive()) is None:
+        return b""
+    import lzma  # noqa: PLC0415 - such a file was unpacked by it
+
+    with zipfile.ZipFile(path) as content:
+        return lzma.decompress(content.read(name)) if name in content.namelist() else b""

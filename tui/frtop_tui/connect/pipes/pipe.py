@@ -86,8 +86,9 @@ class Pipe:
         self._names_python = script.startswith(PYTHON_NAMED)
         self._awaits_way = self.fans_out
         first = way_script if self.fans_out else script
-        # First ends the line of a prompt that a login script left open.
-        self.process.write(b"echo\n" + first, bounded=False)
+        if not endpoints[0].has_python:
+            # First ends the line of a prompt that a login script left open.
+            self.process.write(b"echo\n" + first, bounded=False)
 
     def _begin(self, endpoint: PipeEndpoint) -> Conversation:
         return Conversation(endpoint.host, self._hosts, endpoint.onward if self.shared else ())

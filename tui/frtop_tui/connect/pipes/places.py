@@ -8,8 +8,10 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Final, Protocol
 
+from frtop_probe.pipe.start_script import stage
 from frtop_tui.connect.endpoints import VIA, PipeEndpoint, expand
 from frtop_tui.connect.pipes import LAUNCHERS, kubernetes, slurm
 from frtop_tui.connect.pipes.ssh_command import jump_command, onward_command, program, ssh_endpoint
@@ -77,6 +79,26 @@ class UserHere:
 
     def find(self) -> list[PipeEndpoint]:
         return [PipeEndpoint(self.name, (("/bin/sh",),), f"as user {self.user}")]
+
+
+@dataclass(frozen=True, slots=True)
+class ThisHost:
+    """This host where frtop has no sockets: a Python of our own, without a shell."""
+
+    doing = "starting"
+
+    @property
+    def name(self) -> str:
+        return socket.gethostname()
+
+    def find(self) -> list[PipeEndpoint]:
+        python = (sys.executable, "-I", "-S", "-c", stage())
+        return [PipeEndpoint(self.name, (python,), "this host", has_python=True)]
+
+
+def this_host() -> tuple[ThisHost, ...]:
+    """This host, if frtop is one file: it has no sockets, and so no agent to reach by them."""
+    return () if find_spec("zmq") else (ThisHost(),)
 
 
 def places(

@@ -11,17 +11,19 @@ from frtop_probe.features.doctor.facts import SearchFacts
 from frtop_probe.features.doctor.host_reader import read_host
 from frtop_probe.features.doctor.search import find_ranks
 from frtop_tui.cli.output import show_progress
+from frtop_tui.connect.pipes.places import this_host
 from frtop_tui.errors import UsageError
-from frtop_tui.features.doctor.service_facts import read_service
 from frtop_tui.features.doctor.words import doctor_document, doctor_lines
 
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0; 1 if a closed tier hides evidence."""
-    if options.ssh or options.via or options.user:
+    if options.ssh or options.via or options.user or this_host():
         from frtop_tui.features.doctor.hosts import run_there  # noqa: PLC0415 - only where needed
 
         return run_there(options)
+    from frtop_tui.features.doctor.service_facts import read_service  # noqa: PLC0415 - libzmq
+
     search = SearchFacts(searched=False)
     if options.python and options.pid is not None:
         raise UsageError(

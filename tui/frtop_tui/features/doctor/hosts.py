@@ -11,7 +11,7 @@ from frtop_probe.features.doctor.examination import examine
 from frtop_tui.cli.live import require_root
 from frtop_tui.cli.output import show_progress
 from frtop_tui.connect.pipes import kubernetes
-from frtop_tui.connect.pipes.places import places
+from frtop_tui.connect.pipes.places import places, this_host
 from frtop_tui.errors import FrtopError, Unreachable, UsageError
 from frtop_tui.features.doctor.examinations import Examinations, HostAnswer
 from frtop_tui.features.doctor.host_words import (
@@ -27,12 +27,13 @@ from frtop_tui.job.model import Problem
 def run_there(options: argparse.Namespace) -> int:
     """Returns 0; 1 if a closed tier or an unreachable host hides evidence."""
     if options.pid is not None:
-        given = "--ssh names others" if options.ssh or options.via else "--user names a user"
+        given = "--user names a user" if options.user else "frtop.pyz examines all of them"
+        given = "--ssh names others" if options.ssh or options.via else given
         raise UsageError(
             f"--pid names a process of this host, and {given}",
             "run `frtop doctor --pid` on that host, or leave out --pid",
         )
-    reached = places(options.ssh, options.via, options.through, options.user)
+    reached = places(options.ssh, options.via, options.through, options.user) or this_host()
     require_root(options)
     examinations = Examinations(reached, options.python, options.user)
     try:
