@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 _MOST: Final = 8
@@ -125,7 +125,7 @@ def wall_ns_of(parts: Sequence[str | None]) -> int:
     numbers = [int(part or 0) for part in parts[:6]]
     fraction = (parts[6] if len(parts) > 6 else None) or "0"
     try:
-        datetime(*numbers, tzinfo=UTC)  # type: ignore[arg-type,misc]
+        datetime(*numbers, tzinfo=timezone.utc)  # type: ignore[arg-type,misc]
         seconds = time.mktime((*numbers, 0, 0, -1))  # type: ignore[arg-type]
     except (ValueError, OverflowError):
         return 0

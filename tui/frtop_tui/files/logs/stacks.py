@@ -80,7 +80,8 @@ class Reading(Generic[P]):
     reason: str = ""
 
 
-class TakenOp(NamedTuple, Generic[P]):
+@dataclass(frozen=True, slots=True)
+class TakenOp(Generic[P]):
     """Where a process issued the op that torch gave up, the innermost frame first."""
 
     process: P
@@ -88,7 +89,8 @@ class TakenOp(NamedTuple, Generic[P]):
     frames: tuple[wire.TraceFrame, ...]
 
 
-class Taken(NamedTuple, Generic[P]):
+@dataclass(frozen=True, slots=True)
+class Taken(Generic[P]):
     """A stack that was read to its end."""
 
     process: P

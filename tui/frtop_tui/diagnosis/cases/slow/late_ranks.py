@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
@@ -227,7 +228,7 @@ def _scaled(part: Part[int], scale: float) -> Part[int]:
     if scale == 1:
         return part
     delays = {rank: round(scale * delay) for rank, delay in part.delays.items()}
-    return part._replace(delays=delays, error_ns=round(scale * part.error_ns))
+    return replace(part, delays=delays, error_ns=round(scale * part.error_ns))
 
 
 def _most_lost(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Generic, NamedTuple, TypeVar
 
@@ -22,7 +23,8 @@ One = TypeVar("One", int, str)
 """What is compared: ranks, or groups by name."""
 
 
-class Part(NamedTuple, Generic[One]):
+@dataclass(frozen=True, slots=True)
+class Part(Generic[One]):
     """One part of the window, on the operator's clock.
 
     `delays` are the ns by which each rank or group arrives after the earliest; clocks may explain a

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, lgamma, log
 from statistics import median
@@ -44,7 +45,8 @@ SURE: Final = Level(SLOW_CHANCE, MIN_SLOW_PARTS, SLOW_LASTS_NS)
 SUSPECTED: Final = Level(SUSPECT_CHANCE, MIN_SUSPECT_PARTS, SUSPECT_LASTS_NS)
 
 
-class Straggling(NamedTuple, Generic[One]):
+@dataclass(frozen=True, slots=True)
+class Straggling(Generic[One]):
     """The late ranks or groups."""
 
     who: tuple[One, ...]  # ranks or groups, as few as explain the delays
