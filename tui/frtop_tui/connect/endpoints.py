@@ -68,7 +68,7 @@ class PipeEndpoint(Struct, frozen=True):
     first in a few words. Endpoints with a `task` share the process of their first command: a step
     of srun with one task on each host; or a shell on a host on the way, which runs `onward` for
     each. `crowded`: many at once go through one host on the way, called `through` if its name is
-    known.
+    known. `has_python`: the command is stage 0 already, and takes no script.
     """
 
     host: str
@@ -78,6 +78,7 @@ class PipeEndpoint(Struct, frozen=True):
     crowded: bool = False
     through: str = ""
     onward: tuple[str, ...] = ()
+    has_python: bool = False
 
     @property
     def request_url(self) -> str:
