@@ -22,6 +22,8 @@ from zoo import cgroup
 
 HURTS: Final = 8
 """Most in a round."""
+LATE_S: Final = 30.0
+"""Of what was wrong for longer, it is told what it was."""
 
 
 def main() -> int:
@@ -87,6 +89,8 @@ def _print(result: Result) -> None:
     )
     if result.failure:
         print(failure(result), flush=True)
+    elif result.truth_s > LATE_S:
+        print(f"     until then: {result.last_wrong[:300]!r}", flush=True)
 
 
 def failure(result: Result) -> str:

@@ -67,6 +67,7 @@ class Result:
         failure: "" if all promises were kept.
         longest_s: the longest step while nobody stopped a rank.
         truth_s: from the end of the last hurt until the screens were right.
+        last_wrong: what was wrong until then.
     """
 
     plan: Plan
@@ -74,6 +75,7 @@ class Result:
     steps: int = 0
     longest_s: float = 0.0
     truth_s: float = 0.0
+    last_wrong: str = ""
     seconds: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -134,7 +136,9 @@ class Chaos:
         site.clocks = self._clocks.files
         _hurt(plan, site)
         calm = time.monotonic()
-        _wait_for_truth(partial(_mistake, plan, site, None), "after the last hurt")
+        result.last_wrong = _wait_for_truth(
+            partial(_mistake, plan, site, None), "after the last hurt"
+        )
         result.truth_s = time.monotonic() - calm
         if plan.kills and (victim := _victim(plan, site)) is not None:
             os.kill(_killed(plan, site, victim), signal.SIGKILL)
@@ -234,17 +238,20 @@ def _hurt(plan: Plan, site: Site) -> None:
             heapq.heappush(moments, (deed.until_s, number))
 
 
-def _wait_for_truth(mistake: Callable[[], str], when: str) -> None:
+def _wait_for_truth(mistake: Callable[[], str], when: str) -> str:
+    """Waits until nothing is wrong; returns what was wrong last."""
     seen = [""]
 
     def is_right() -> bool:
-        seen[0] = mistake()
-        return not seen[0]
+        found = mistake()
+        seen[0] = found or seen[0]
+        return not found
 
     try:
         wait_for(is_right, "", TRUTH_S, pause_s=0.2)
     except AssertionError:
         raise WrongError(f"{when}, {TRUTH_S:.0f} s later: {seen[0]}") from None
+    return seen[0]
 
 
 def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
@@ -259,6 +266,8 @@ def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
     for one in (site.screen, site.watch):
         if one is not None and (wrong := one.mistake(dead, site.blind)):
             return wrong
+    if dead is not None and plan.reach in ("ssh", "through"):
+        return ""  # nothing of ours was there before: who comes after a death finds no job
     return _mistake_of_new(plan, site, dead)
 
 
