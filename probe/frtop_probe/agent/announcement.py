@@ -95,7 +95,11 @@ def read_card(files: AgentFiles) -> Announcement | None:
             content = json.loads(card.read(_MAX_CARD))
         kinds = {"int": int, "str": str}
         found = Announcement(
-            **{one.name: kinds[str(one.type)](content[one.name]) for one in fields(Announcement)}
+            **{
+                one.name: kinds[str(one.type)](content[one.name])
+                for one in fields(Announcement)
+                if one.name in content  # an older agent has only those without a default
+            }
         )
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None

@@ -6,6 +6,8 @@ Screens, `frtop diagnose`, `frtop jobs` and reports choose from these.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
+from importlib import metadata
 from typing import Final
 
 from frtop_tui.diagnosis.evidence.host_facts import facts_of_host
@@ -13,7 +15,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.words.fact_words import Clock, fact_text
 from frtop_tui.job.job_activity import rank_notes
 from frtop_tui.job.model import HostState, HostView
-from frtop_tui.job.naming import listed
+from frtop_tui.job.naming import folded_hosts, listed, printable
 from frtop_tui.job.units import counted, of_time
 
 HOST_STATES: Final[dict[HostState, str]] = {
@@ -45,7 +47,34 @@ def recorded_lines(frame: Frame) -> list[str]:
 def job_notes(frame: Frame, beginnings: tuple[str, ...] = ("",)) -> list[str]:
     """Notes on the job, on its unseen parts, and those notes of ranks that begin like this."""
     missing = (note.text for note in frame.coverage.notes)
-    return [*frame.notes, *missing, *rank_notes(frame.ranks.values(), beginnings)]
+    ranks = rank_notes(frame.ranks.values(), beginnings)
+    return [*frame.notes, *other_versions(frame), *missing, *ranks]
+
+
+def other_versions(frame: Frame) -> list[str]:
+    """Which agents are of another frtop than this: each leaves out what it does not know."""
+    if frame.recorded is not None:
+        return []
+    hosts: dict[str, list[str]] = {}
+    own = own_version()
+    for host in frame.hosts:
+        if host.version and host.version != own:
+            hosts.setdefault(host.version, []).append(host.name)
+    return [
+        f"the agent on {folded_hosts(tuple(names))} is frtop {printable(version)}, this is {own}:"
+        " each leaves out what it does not know"
+        for version, names in sorted(hosts.items())
+        if own
+    ]
+
+
+@cache
+def own_version() -> str:
+    """The version of this frtop; "" when it runs from a checkout that is not installed."""
+    try:
+        return metadata.version("frtop")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def why_silent(host: HostView) -> str:

@@ -811,7 +811,9 @@ u16 count_message(Group* group, u64 channel) {
     found = group->channels.emplace(channel, 0).first;
   }
   if (found->second == LOST) return 0;
-  return u16(found->second++ % MESSAGES + 1);
+  u32 number = found->second + 1;
+  found->second = number % MESSAGES;  // so it never comes to LOST
+  return u16(number);
 }
 
 /* Stops counting, after a message was counted but never issued. */

@@ -1,0 +1,48 @@
+"""What a soak calls growth: what stays, and not what comes and goes."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from soak.samples import Sample, growth, risen, sample
+
+HOUR = 3600
+KIB = 1024
+
+
+def run_of(leak: float, noise: int = 0, saw: int = 0) -> list[Sample]:
+    """An hour that gains `leak` bytes; memory is given back every 400 s."""
+    chance = Random(1)
+    return [
+        Sample(
+            at,
+            int(50e6 + leak * at / HOUR + saw * (at % 400) / 400 + chance.uniform(0, noise)),
+            9,
+            3,
+        )
+        for at in range(0, HOUR, 5)
+    ]
+
+
+@pytest.mark.parametrize("leak", [0.0, 200.0 * KIB, 2000.0 * KIB])
+def test_what_stays_is_found_among_what_comes_and_goes(leak: float) -> None:
+    assert growth(run_of(leak)) == pytest.approx(leak, abs=KIB)
+    assert growth(run_of(leak, noise=4000 * KIB)) == pytest.approx(leak, abs=200 * KIB)
+    assert growth(run_of(leak, saw=8000 * KIB)) == pytest.approx(leak, abs=400 * KIB)
+
+
+def test_a_peak_is_no_growth_and_a_step_is() -> None:
+    assert risen([5, 5, 9, 5, 5, 9, 5, 5, 9]) == 0
+    assert risen([5, 5, 9, 5, 6, 6, 6, 6, 9]) == 1
+
+
+def test_a_process_is_read_until_it_has_ended() -> None:
+    found = sample(os.getpid(), 1.0)
+    assert found is not None
+    assert found.memory > 2**20
+    assert found.descriptors >= 3
+    assert found.threads >= 1
+    assert sample(2**22 + 1, 1.0) is None
