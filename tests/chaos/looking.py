@@ -50,7 +50,7 @@ class Screen:
         """What stands on the terminal."""
         return self._tmux("capture-pane", "-p")
 
-    def mistake(self, dead: int | None, blind: set[int]) -> str:
+    def mistake(self, dead: int | None, blind: set[int], *, sure: bool) -> str:
         """What it shows and is not true."""
         if self._ended.exists():
             status, said = self._ended.read_text().strip(), self.shown
@@ -61,7 +61,8 @@ class Screen:
         lines = (shown := self.shown).splitlines()
         health = lines[1].split()[:1] if len(lines) > 1 else []
         if dead is not None:
-            right = health == ["DEAD"] and f"rank {dead} " in "\n".join(lines[:8])
+            named = health == ["DEAD"] and f"rank {dead} " in "\n".join(lines[:8])
+            right = named or (not sure and health == ["UNDECIDED"])
         else:
             right = bool(blind) or health in (["HEALTHY"], ["WAITING"])
         return "" if right else f"the screen shows\n{shown}"
@@ -157,7 +158,7 @@ class Watch:
         lines = self._lines.read_text().split("\n")[:-1]
         return [json.loads(line) for line in lines if line]
 
-    def mistake(self, dead: int | None, blind: set[int]) -> str:
+    def mistake(self, dead: int | None, blind: set[int], *, sure: bool) -> str:
         """What it says and is not true."""
         if self._process is not None and (status := self._process.poll()) is not None:
             errors = (self._folder / "watch.err").read_text(errors="replace")
@@ -173,6 +174,6 @@ class Watch:
         ]
         expected = [[dead]] if dead is not None else []
         watching = blind or any(event["event"] == "watching" for event in events)
-        if blamed == expected and watching:
+        if (blamed == expected or not (blamed or sure)) and watching:
             return ""
         return f"the watcher says {events}"

@@ -264,7 +264,7 @@ def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
     if not _is_true(seen, plan, site, dead):
         return f"the stream says {seen}"
     for one in (site.screen, site.watch):
-        if one is not None and (wrong := one.mistake(dead, site.blind)):
+        if one is not None and (wrong := one.mistake(dead, site.blind, sure=site.is_sure)):
             return wrong
     if dead is not None and plan.reach in ("ssh", "through"):
         return ""  # nothing of ours was there before: who comes after a death finds no job
@@ -305,7 +305,8 @@ class Seen(NamedTuple):
 def _is_true(seen: Seen, plan: Plan, site: Site, dead: int | None) -> bool:
     """Whether the dead rank is blamed, or nobody and all ranks that can be seen move."""
     if dead is not None:
-        return seen.blames == [("dead", [dead])]
+        named = seen.blames == [("dead", [dead])]
+        return named or (not site.is_sure and seen.blames == [("undecided", [])])
     if seen.blames or (not site.blind and seen.health not in PATIENT):
         return False
     return all(
