@@ -26,7 +26,8 @@ _SKIPPED_FILES: Final = tuple(
     for module in (contextlib, functools, threading, warnings)
     if module.__file__
 )
-_DECORATORS: Final = "/typing_extensions.py"  # `deprecated`, around some of torch's functions
+_DECORATORS: Final = ("/typing_extensions.py", "/_py_warnings.py")
+"""Files of `deprecated`, around some of torch's functions; the latter is Python 3.14's."""
 _SKIPPED_FOLDERS: Final = (
     PACKAGE_FOLDER,
     str(Path(importlib.__file__).parent) + "/",
