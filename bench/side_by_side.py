@@ -266,7 +266,7 @@ def _debug_server(tools: Tools, asked: bool = False) -> Iterator[None]:
 
     from torch.distributed import debug  # noqa: PLC0415
 
-    # The default, a fork of a process with threads, has hung here.
+    # With the default, a fork of a process with threads, it once did not answer for a minute.
     debug.start_debug_server(port=tools.port, start_method="spawn")
     url = f"http://127.0.0.1:{tools.port}"
     if tools.rank == 0:
