@@ -7,7 +7,7 @@ TORCH  ?= 2.15.0
 PYTEST := $(BIN)/pytest -n $(shell echo $$(( $$(nproc) * 2 ))) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-long test-native test-sanitized check drop zoo chaos fuzz logs bench gpu-kit native-package docs test-torch torch-suite clean
+.PHONY: help venv demo test test-long test-native test-sanitized check drop zoo chaos fuzz logs bench gpu-kit dist native-package docs test-torch torch-suite clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -65,8 +65,11 @@ bench: venv  ## what frtop costs and how fast it is, measured here and now
 gpu-kit: venv  ## dist/gpu-kit: the checks for a machine with one GPU and no network (docs/nccl.md)
 	$(BIN)/python -m gpu_kit.pack dist/gpu-kit
 
+dist: venv  ## dist/: wheels, sdist and frtop.pyz from the last commit, the same bytes each time
+	$(BIN)/python -m release.dist dist
+
 native-package:  ## dist/frtop_native-*.whl: the native kernels for one Python and all torches: FOR=python3.12
-	PYTHONPATH=probe $(or $(FOR),$(PYTHON)) -m native_package.pack dist
+	PYTHONPATH=probe $(or $(FOR),$(PYTHON)) -m release.native dist
 
 docs: venv  ## dist/docs: keys, fields of formats, the JSON schema, the manual page; and the pictures of docs/
 	$(BIN)/python -m docs.pictures

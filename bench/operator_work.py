@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import resource
 import time
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -74,7 +74,7 @@ class OperatorWork:
         self._slot_ns = int(tick_s(ranks) * SECOND) // SLOTS
         self._ticks = 0
         self._tick_ns = self._now_ns
-        self.spent: Counter[str] = Counter()
+        self.spent: defaultdict[str, float] = defaultdict(float)
         """CPU time in s and numbers, by part of the work."""
         self.frame: Frame | None = None
         self._patch = mock.patch("time.monotonic_ns", self._clock)
@@ -155,7 +155,7 @@ class OperatorWork:
             response = wire.decode_response(wire.from_frame(data))
             self._session.handle(ResponseReceived(host, response), self._clock())
 
-    def until(self, holds: Callable[[Frame], bool], at_most_s: float) -> Counter[str]:
+    def until(self, holds: Callable[[Frame], bool], at_most_s: float) -> defaultdict[str, float]:
         """Takes turns until a frame fits; returns what was spent, and the seconds that passed."""
         self.spent.clear()
         begin_ns = self._now_ns

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,7 +95,7 @@ def _measure_work(ranks: int) -> None:
         work.close()
 
 
-def _print_work(name: str, work: OperatorWork, spent: Counter[str]) -> None:
+def _print_work(name: str, work: OperatorWork, spent: defaultdict[str, float]) -> None:
     updates, frames = max(1, spent["ranks"]), max(1, spent["made frames"])
     seconds = spent["passed"]
     print(

@@ -94,9 +94,7 @@ def find_symbol(descriptor: int, name: str, kind: int = SYMBOLS) -> int | None:
 def _value_named(descriptor: int, start: int, size: int, name_offset: int) -> int | None:
     wanted = struct.pack("<I", name_offset)
     for place in _places(descriptor, start, size, wanted, _SYMBOL.size):
-        _, _, _, section, value, _ = _SYMBOL.unpack(
-            _read(descriptor, _SYMBOL.size, start + place)
-        )
+        _, _, _, section, value, _ = _SYMBOL.unpack(_read(descriptor, _SYMBOL.size, start + place))
         if section and value:
             return int(value)
     return None
