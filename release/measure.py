@@ -79,8 +79,8 @@ class Job:
         self._process.wait()
 
 
-def measure(form: Form, names: dict[str, str], folder: Path) -> float:
-    """The seconds that the commands of one form take.
+def measure(form: Form, names: dict[str, str], folder: Path) -> tuple[float, float]:
+    """The seconds that the commands of one form take, and those of computing.
 
     Raises:
         subprocess.CalledProcessError: one of them failed.
@@ -92,21 +92,27 @@ def measure(form: Form, names: dict[str, str], folder: Path) -> float:
     caches = {"PIP_NO_CACHE_DIR": "1", "FRTOP_BIND": "127.0.0.1", "FRTOP_DIR": str(home / "frtop")}
     about = {**given, **caches, "HOME": str(home), "FRTOP_AGENT_WITH": str(os.getpid())}
     (home / "frtop").mkdir(mode=0o700)
-    took = 0.0
+    took = computed = 0.0
     for line in (*form.before, *form.lines):
         command = line.format(**names)
-        begin = time.monotonic()
+        begin, before = time.monotonic(), _computed()
         done = subprocess.run(
             ["sh", "-c", command], cwd=home, env=about, capture_output=True, text=True, check=False
         )
-        took += time.monotonic() - begin if line in form.lines else 0
+        if line in form.lines:
+            took, computed = took + time.monotonic() - begin, computed + _computed() - before
         if "{verb}" in line:
             is_right = done.returncode == HUNG and "rank 1" in done.stdout
         else:
             is_right = done.returncode == 0
         if not is_right:
             raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
-    return took
+    return took, computed
+
+
+def _computed() -> float:
+    spent = os.times()
+    return spent.children_user + spent.children_system
 
 
 def start_time(*command: str) -> float:
@@ -131,12 +137,13 @@ def main() -> int:
                 "python": PYTHON, "bare": f"{PYTHON} -I -S", "wheel": str(wheel), "pyz": str(pyz),
                 "verb": f"diagnose --wait 60 --pid {job.pid}",
             }  # fmt: skip
-            print("| form | commands | seconds to the verdict |\n|---|---|---|")
+            print("| form | commands | seconds to the verdict | of computing |\n|---|---|---|---|")
             for form in FORMS:
                 at = folder / form.name.replace(" ", "-")
                 at.mkdir()
-                took = measure(form, names, at)
-                print(f"| {form.name} | {len(form.lines)} | {took:.0f} |", flush=True)
+                took, computed = measure(form, names, at)
+                row = f"| {form.name} | {len(form.lines)} | {took:.0f} | {computed:.1f} |"
+                print(row, flush=True)
         installed = folder / "pip" / "home" / "v"
         size = sum(one.stat().st_size for one in installed.rglob("*") if one.is_file())
         print(f"\ninstalled by pip, with all that it needs: {size / 1e6:.0f} MB")

@@ -130,7 +130,7 @@ def third_party() -> dict[str, bytes]:
     }
     for package in ("ClusterShell", "msgpack"):
         for path in metadata.files(package) or ():
-            if path.stem in {"COPYING", "LICENSE"}:
+            if path.name.startswith(("COPYING", "LICENSE")):
                 found[f"licenses/{package}/{path.name}"] = Path(path.locate()).read_bytes()
     return found | packing.msgpack()
 

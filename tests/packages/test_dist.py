@@ -21,6 +21,7 @@ import pytest
 from packages.hang import ROOT, bare, clean_pythons, hanging_job
 from release import dist
 
+pytestmark = pytest.mark.timeout(3600)
 TOOLS = ("build", "hatchling", "twine", "auditwheel")
 
 
@@ -93,7 +94,6 @@ def test_packages_have_the_sources_of_the_commit_and_nothing_else(made: Path) ->
 
 @pytest.mark.long
 @pytest.mark.job
-@pytest.mark.timeout(3600)
 def test_it_installs_and_names_a_hang_on_every_python(made: Path, tmp_path: Path) -> None:
     """Also by uv and pipx. It needs a package index."""
     wheel = str(wheel_in(made))

@@ -90,6 +90,7 @@ def test_an_old_python_says_what_to_do(pyz: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.job
+@pytest.mark.timeout(1800)
 def test_it_names_the_rank_that_a_hung_job_waits_for(tmp_path: Path) -> None:
     """With py-spy inside, on every Python of this host; needs a package index."""
     pyz = onefile.make(tmp_path, dist.version())
