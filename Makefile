@@ -7,7 +7,7 @@ TORCH  ?= 2.15.0
 PYTEST := $(BIN)/pytest -n $(shell echo $$(( $$(nproc) * 2 ))) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-long test-native test-sanitized check drop zoo chaos fuzz logs bench gpu-kit dist native-package docs test-torch torch-suite clean
+.PHONY: help venv demo test test-long test-native test-sanitized check drop zoo chaos fuzz soak restarts matrix logs bench gpu-kit dist native-package docs test-torch torch-suite clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -55,6 +55,15 @@ chaos: venv  ## real jobs and frtop beside them, hurt at random: make chaos ROUN
 
 fuzz: venv  ## hostile input to all that reads what others write: make fuzz SECONDS=600 FUZZ='--target rings'
 	cd tests && ../$(BIN)/python -m fuzz --seconds $(or $(SECONDS),60) $(FUZZ)
+
+soak: venv  ## jobs and frtop for an hour, nothing may grow: make soak MINUTES=60
+	cd tests && ../$(BIN)/python -m soak --minutes $(or $(MINUTES),60)
+
+restarts: venv  ## ranks that come and go under one agent: make restarts COUNT=10000
+	cd tests && ../$(BIN)/python -W ignore -m soak.restarts --count $(or $(COUNT),10000)
+
+matrix: venv  ## several torches by several Pythons: make matrix MATRIX='--torch 2.15.0 --folder DIR'
+	cd tests && ../$(BIN)/python -m compat $(MATRIX)
 
 logs: venv  ## logs of faults made on purpose, on which the reader of logs is tested: make logs OUT=/tmp/logs
 	cd tests && ../$(BIN)/python -m files.logs.making $(OUT) $(LOGS)

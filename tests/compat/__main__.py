@@ -228,14 +228,15 @@ class Matrix:
                 "FRTOP_BIND": "127.0.0.1", "FRTOP_BOXES": "0", "FRTOP_AGENT_WITH": str(os.getpid()),
                 "FRTOP_NATIVE": str(int(way == "native")),
             }  # fmt: skip
-            job = [*self._python, "-m", "torch.distributed.run", "--standalone",
+            python = self._python[-1]
+            run = [] if way == "outside" else [python, "-m", "frtop_tui", "run", "--"]
+            job = [python, "-m", "torch.distributed.run", "--standalone",
                    "--nproc-per-node", str(RANKS), str(ROOT / "tests/jobs/unprepared.py"),
                    str(at / "job"), "sleeps"]  # fmt: skip
-            run = [] if way == "outside" else [*self._python, "-m", "frtop_tui", "run", "--"]
             with (at / "log").open("w") as log:
                 process = subprocess.Popen(
-                    [*run, *job], env={**self._environment, **environment}, stdout=log,
-                    stderr=log, start_new_session=True,
+                    [*self._python[:-1], *run, *job], env={**self._environment, **environment},
+                    stdout=log, stderr=log, start_new_session=True,
                 )  # fmt: skip
             try:
                 _wait_for_files([at / f"job/rank{rank}" for rank in range(RANKS)], process, at)
@@ -247,7 +248,7 @@ class Matrix:
     def _judge(self, way: str, pid: str, environment: Mapping[str, str]) -> None:
         said = self._run(
             "diagnose", "-m", "frtop_tui", "diagnose", "--json", "--wait", "60", "--pid", pid,
-            more=environment, fine=(0, 1, 2),
+            more=environment, fine=tuple(range(128)),
         )  # fmt: skip
         if not said.startswith("{"):
             raise FailedError(f"diagnose says {said[-300:]}")

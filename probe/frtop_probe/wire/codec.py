@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, Final, TypeVar, Union
+from functools import cache, reduce
+from operator import or_
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -63,7 +64,7 @@ def _responses() -> msgspec.msgpack.Decoder[Response]:
 
 def _of_any(kinds: tuple[type[Any], ...]) -> msgspec.msgpack.Decoder[Any]:
     # They are known only at run time, so a type checker cannot check this.
-    return msgspec.msgpack.Decoder(Union.__getitem__(kinds))
+    return msgspec.msgpack.Decoder(reduce(or_, kinds))
 
 
 def encode(message: Update | Request | Response | BlackBox) -> bytes:
