@@ -139,7 +139,7 @@ def _folder(wanted: str, named_by: str) -> Path:
 
 
 def _probe_folder(wanted: Path) -> Path:
-    record = Path(os.path.expanduser(wanted)).resolve()  # noqa: PTH111 - ~nobody is no error
+    record = wanted.expanduser().resolve()
     probe = record / f".frtop-{secrets.token_hex(4)}"
     if not record.is_dir():
         record.mkdir(mode=0o700, parents=True)
