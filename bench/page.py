@@ -85,6 +85,8 @@ def write(results: Path, docs: Path) -> None:
             _save(part.draw(text), docs / picture)
             page.append(f"![{part.seen}]({picture})\n\n{part.seen}")
         page.append(f"    python -m bench {name}\n\n```text\n{text}\n```")
+    if len(page) == 1:
+        page.append("**No text has been saved yet.**")
     (docs / "benchmarks.md").write_text("\n\n".join(page) + "\n")
 
 
