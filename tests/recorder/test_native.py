@@ -477,6 +477,23 @@ def test_a_tensor_of_an_op_that_was_waited_for_is_freed_with_its_handle(
         assert ended.out.split() == ["False"] * 10
 
 
+def test_ops_of_many_tensors_leave_no_memory_behind(tmp_path: Path, cache: str) -> None:
+    program = """
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", rank=0, world_size=1000, store=FakeStore())
+        one, many = t(1), [t(1) for _ in range(1000)]
+        def gather(times):
+            for _ in range(times):
+                dist.all_gather(many, one)
+            rss = next(line for line in open("/proc/self/status") if line.startswith("RssAnon"))
+            return int(rss.split()[1])
+        before = gather(200)
+        print(gather(4000) - before)
+    """
+    (ended,) = run_native(program, tmp_path / "rings", cache)
+    assert int(ended.out) < 20_000, "kB; were room kept for each of the last ops, 100,000"
+
+
 def test_the_waits_of_functional_collectives_are_seen(tmp_path: Path, cache: str) -> None:
     program = """
         import torch.distributed._functional_collectives as functional

@@ -12,6 +12,7 @@
  * while the interpreter ends.
  */
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/SmallVector.h>
 #include <cxxabi.h>
 #include <pthread.h>
 #include <pybind11/pybind11.h>
@@ -197,7 +198,8 @@ struct Ref {  // of a tensor; its storage is only compared
   const void* storage;
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
 };
-using Tensors = std::vector<Ref>;
+/* Few are inside: what is kept for long between a program's own short-lived memory keeps that apart. */
+using Tensors = c10::SmallVector<Ref, 2>;
 struct Refs {
   Spin lock;
   std::atomic<u64> sequence{0};  // written with the lock; `find_writer` skips most without it
@@ -301,15 +303,10 @@ inline bool is_ours(const Slot* slot) { return slot->event == EVENT_OP && !(slot
 void drop_refs(State* state, u64 sequence) {
   Refs& refs = state->refs[sequence % REFS];
   Tensors dropped;  // destroyed without the lock: that may free a tensor
-  {
-    Locked lock(refs.lock);
-    if (refs.sequence != sequence) return;
-    refs.sequence = 0;
-    dropped.swap(refs.tensors);
-  }
-  dropped.clear();
-  Locked lock(refs.lock);  // keep the memory for the next op
-  if (!refs.sequence && refs.tensors.capacity() < dropped.capacity()) refs.tensors.swap(dropped);
+  Locked lock(refs.lock);
+  if (refs.sequence != sequence) return;
+  refs.sequence = 0;
+  dropped = std::move(refs.tensors);
 }
 
 /* Writes `done` once: also where a callback, a wait and a test find the end at the same time. */
@@ -833,7 +830,7 @@ void hold_refs(State* state, const Operation& op, const IValue* args, u64 sequen
   Refs& refs = state->refs[sequence % REFS];
   Tensors dropped;  // destroyed without the lock: that may free a tensor
   Locked lock(refs.lock);
-  if (refs.sequence) dropped.swap(refs.tensors);
+  if (refs.sequence) dropped = std::move(refs.tensors);
   refs.sequence = sequence;
   if (op.barrier) return;
   for (const auto& argument : op.tensors)
