@@ -27,7 +27,7 @@ from typing import Final
 from e2e.conftest import family, kill_family
 from frtop_probe import keys
 from frtop_tui.prepare import prepare
-from soak.__main__ import MIB, Reader, Screen, Soak, environment_of
+from soak.__main__ import MIB, TRACEBACK, Reader, Screen, Soak, environment_of
 from soak.samples import growth, risen
 from waiting import wait_for
 
@@ -136,8 +136,9 @@ def _left(soak: Soak, home: Path) -> list[str]:
     """Ends the agent, and looks for what it leaves."""
     wait_for(lambda: _told_to_end(home), lambda: f"frtop leaves: {family(home)}", END_S, 0.2)
     left = sorted(path.name for path in home.iterdir() if path.suffix != ".log")
-    said = [path for path in home.glob("*.log") if path.stat().st_size]
-    return [f"left: {left}"] * bool(left) + [path.read_text()[-1000:] for path in said]
+    logs = [path.read_bytes() for path in home.glob("*.log")]
+    failed = [text[-1000:].decode(errors="replace") for text in logs if TRACEBACK in text]
+    return [f"left: {left}"] * bool(left) + failed
 
 
 def _told_to_end(home: Path) -> bool:

@@ -33,7 +33,7 @@ class CallSums:
     def __init__(self) -> None:
         self.count = self.bytes = self.timed = self.total_ns = self.max_ns = 0
         self.waited_ns = self.late = self.pending = 0
-        self.durations: Counter[int] = Counter()
+        self.durations: defaultdict[int, int] = defaultdict(int)  # a Counter takes twice as long
         self.groups: set[GroupKey] = set()
         self.ranks: set[int] = set()
 
@@ -64,7 +64,8 @@ class CallSums:
         self.waited_ns += other.waited_ns
         self.late += other.late
         self.pending += other.pending if newest else 0
-        self.durations.update(other.durations)
+        for bucket, count in other.durations.items():
+            self.durations[bucket] += count
         self.ranks |= other.ranks
         self.groups |= other.groups
 
