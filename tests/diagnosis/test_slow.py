@@ -529,6 +529,28 @@ def test_a_link_is_accused_only_where_data_moves_slowly(job: SteppingJob) -> Non
     assert not links_of(job.run(200))
 
 
+def in_flight(ops: Mapping[tuple[int, ...], int], transfer: Mapping[int, float]) -> SteppingJob:
+    """Pairs with this many asynchronous ops of this many ms in each step of 120 ms."""
+    job = SteppingJob(4)
+    for n in range(max(ops.values())):
+        pairs = tuple(pair for pair in ops if n < ops[pair])
+        moves = lambda pair: transfer[pair[0]]  # noqa: E731
+        job.meetings.append(Meeting(pairs, lambda *_: 0.1, moves, waits=False, name="tp"))
+    across = ((0, 2), (1, 3))
+    job.meetings.append(Meeting(across, lambda *_: 120.0, name="dp", site=OTHER_SITE))
+    return job
+
+
+def test_a_link_with_more_ops_in_flight_is_busier_not_slower() -> None:
+    assert not links_of(in_flight({(0, 1): 3, (2, 3): 6}, {0: 8.0, 2: 18.0}).run(200))
+
+
+def test_ops_in_flight_at_once_cost_no_more_than_all_of_the_time() -> None:
+    [link] = links_of(in_flight({(0, 1): 5, (2, 3): 5}, {0: 8.0, 2: 60.0}).run(200))
+    assert link.ranks == (2, 3)
+    assert link.share == pytest.approx(1 - 5 * 8 / 121, rel=0.1)
+
+
 def test_groups_on_more_hosts_are_other_groups() -> None:
     job = alike_groups({2: 24.0}).run(200)
     hosts = {rank: f"node{rank == 5}" for rank in range(8)}

@@ -134,13 +134,26 @@ def _compare(
 
 
 def _times_as_long(ops: Mapping[str, Sequence[SampledOp]], seen: Straggling[str]) -> float:
-    """How many times as long as in the slowest of the other groups an op takes in the slow ones."""
-    medians = {
-        name: median([_transfer_ns(op) for op in those if op.last_ns >= seen.since_ns] or [0])
-        for name, those in ops.items()
+    """How many times as long as in the slowest of the other groups an op takes in the slow ones.
+
+    With more ops in the same time, each one may take that much longer.
+    """
+    recent = {
+        name: [op for op in those if op.last_ns >= seen.since_ns] for name, those in ops.items()
     }
-    slow = min(medians[name] for name in seen.who)
-    return slow / max(1, *(ns for name, ns in medians.items() if name not in seen.who))
+    medians = {name: median(map(_transfer_ns, those)) for name, those in recent.items() if those}
+    rates = {name: _rate(those) for name, those in recent.items()}
+    slow = min(medians.get(name, 0) for name in seen.who)
+    usual = max(1, *(ns for name, ns in medians.items() if name not in seen.who))
+    rate = max(rates[name] for name in seen.who)
+    usual_rate = min(one for name, one in rates.items() if name not in seen.who)
+    return slow / usual / max(1.0, rate / usual_rate if usual_rate else 1.0)
+
+
+def _rate(ops: Sequence[SampledOp]) -> float:
+    """All ops of a group in a ns, those between the sampled ones, too; 0 if it is not known."""
+    span_ns = ops[-1].last_ns - ops[0].last_ns if ops else 0
+    return (ops[-1].number - ops[0].number) / span_ns if span_ns > 0 else 0.0
 
 
 def _described(one: _Compared, seen: Straggling[str]) -> SlowLink:
@@ -178,7 +191,10 @@ def _transfer_ns(op: SampledOp) -> int:
 def _parts(
     bounds: Sequence[int], ops: Mapping[str, Sequence[SampledOp]], strides: Mapping[str, int]
 ) -> list[Part[str]]:
-    """Sums of transfers by group, for parts in which each group has ops."""
+    """Sums of transfers by group, for parts in which each group has ops.
+
+    Ops that are in flight at once would have a sum above the length of their part.
+    """
     sums: list[dict[str, int]] = [{} for _ in bounds[1:]]
     for name, those in ops.items():
         index = 0
@@ -189,7 +205,11 @@ def _parts(
                 took = strides[name] * _transfer_ns(op)
                 sums[index][name] = sums[index].get(name, 0) + took
     return [
-        Part(bounds[index], bounds[index + 1], delays)
+        Part(
+            bounds[index],
+            bounds[index + 1],
+            {name: min(delay, bounds[index + 1] - bounds[index]) for name, delay in delays.items()},
+        )
         for index, delays in enumerate(sums)
         if len(delays) == len(ops)
     ]
