@@ -1,0 +1,85 @@
+"""Real jobs of each launcher hang: frtop names the rank, with the recorder and without.
+
+`LAUNCHERS=/path/to/python` names one with accelerate, deepspeed, lightning and ray[train].
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.conftest import JOBS, family, frtop, own_home
+from waiting import wait_for
+
+pytestmark = [pytest.mark.job, pytest.mark.long, pytest.mark.timeout(400)]
+PYTHON = os.environ.get("LAUNCHERS", sys.executable)
+BIN = Path(PYTHON).parent
+HANGS = "told_to_hang.py"
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "torch": (PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+              HANGS, ".", "1"),
+    "accelerate": (f"{BIN}/accelerate", "launch", "--multi_gpu", "--num_processes", "2",
+                   "launched/accelerate_ddp.py", "."),
+    "deepspeed": (f"{BIN}/deepspeed", "--num_accelerators", "2", "launched/deepspeed_zero.py", "."),
+    "lightning": (PYTHON, "launched/lightning_ddp.py", "."),
+    "ray": (PYTHON, "launched/ray_train.py", "."),
+}  # fmt: skip
+SETTINGS = {"ACCELERATE_USE_CPU": "1", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1",
+            "RAY_USAGE_STATS_ENABLED": "0"}  # fmt: skip
+
+
+def has(package: str) -> bool:
+    done = subprocess.run([PYTHON, "-c", f"import {package}"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def verdict_on(command: tuple[str, ...], folder: Path, *, recorded: bool) -> dict[str, Any]:
+    """Starts the job, waits until it hangs, and returns what frtop says; ends the job."""
+    (folder / "hang").touch()
+    os.mkfifo(folder / "shard")
+    paths = [str(JOBS / word) if (JOBS / word).is_file() else word for word in command]
+    prepared = [sys.executable, "-m", "frtop_tui", "run", "--"] if recorded else []
+    name = next((one.rpartition("/")[2] for one in command if one.endswith(".py")), HANGS)
+    name = "RayTrainWorker" if name == "ray_train.py" and not recorded else name
+    with pytest.MonkeyPatch.context() as patch, own_home(patch) as home:
+        patch.setenv("FRTOP_UNPREPARED", "0" if recorded else "1")
+        for setting, value in SETTINGS.items():
+            patch.setenv(setting, value)
+        log = (folder / "log").open("w")
+        job = subprocess.Popen([*prepared, *paths], stdout=log, stderr=log, cwd=folder)
+
+        def hung() -> dict[str, Any] | None:
+            done = frtop("diagnose", "--json", "--wait", "30", "--job", name)
+            said: dict[str, Any] = json.loads(done.stdout or "{}")
+            return said if said.get("health") == "hung" else None
+
+        try:
+            return wait_for(hung, (folder / "log").read_text, 240, 1)
+        finally:
+            log.close()
+            for process in family(home):
+                process.kill()
+            job.kill()
+            job.wait()
+
+
+def check(said: dict[str, Any], *, recorded: bool) -> None:
+    (verdict,) = said["verdicts"]
+    assert (verdict["kind"], verdict["culprits"]) == ("not_entered", [1])
+    assert verdict["why"]["cause"] == "file_io"
+    assert said["coverage"]["reporting"] == said["coverage"]["expected"] == 2
+    assert said["job"]["prepared"] is recorded
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "unprepared"])
+@pytest.mark.parametrize("package", COMMANDS)
+def test_a_hang_is_named(package: str, recorded: bool, tmp_path: Path) -> None:
+    if not has(package):
+        pytest.skip(f"LAUNCHERS has no {package}")
+    check(verdict_on(COMMANDS[package], tmp_path, recorded=recorded), recorded=recorded)
