@@ -33,6 +33,7 @@ from screens.gauge_scenes import measured
 pytestmark = [
     pytest.mark.job,
     pytest.mark.long,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(not shutil.which("prometheus"), reason="there is no Prometheus"),
 ]
 RULES = DOCS / "frtop-alerts.yml"
