@@ -46,7 +46,8 @@ def verdict_on(command: tuple[str, ...], folder: Path, *, recorded: bool) -> dic
     paths = [str(JOBS / word) if (JOBS / word).is_file() else word for word in command]
     prepared = [sys.executable, "-m", "frtop_tui", "run", "--"] if recorded else []
     name = next((one.rpartition("/")[2] for one in command if one.endswith(".py")), HANGS)
-    name = "RayTrainWorker" if name == "ray_train.py" and not recorded else name
+    if name == "ray_train.py":
+        name = "ray._private.workers.default_worker" if recorded else "RayTrainWorker"
     with pytest.MonkeyPatch.context() as patch, own_home(patch) as home:
         patch.setenv("FRTOP_UNPREPARED", "0" if recorded else "1")
         for setting, value in SETTINGS.items():
