@@ -833,13 +833,17 @@ void hold_refs(State* state, const Operation& op, const IValue* args, u64 sequen
   if (refs.sequence) dropped = std::move(refs.tensors);
   refs.sequence = sequence;
   if (op.barrier) return;
-  for (const auto& argument : op.tensors)
-    each_tensor(args[argument.position], [&](at::TensorImpl* tensor) {
+  for (const auto& argument : op.tensors) {
+    const IValue& given = args[argument.position];
+    if (given.isList())
+      refs.tensors.reserve(std::min(refs.tensors.size() + given.toListRef().size(), MOST_REFS));
+    each_tensor(given, [&](at::TensorImpl* tensor) {
       if (refs.tensors.size() >= MOST_REFS) return;
       c10::raw::weak_intrusive_ptr::incref(tensor);
       refs.tensors.push_back({argument.output, storage_of(tensor),
                               c10::weak_intrusive_ptr<at::TensorImpl>::reclaim(tensor)});
     });
+  }
 }
 
 struct Kernel final : c10::OperatorKernel {
