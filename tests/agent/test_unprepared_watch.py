@@ -356,6 +356,29 @@ async def test_a_search_that_found_no_rank_says_so(watch: Watch, sleepers: Sleep
     await wait_for_async(lambda: not tracker.none_found, "nobody searches any more")
 
 
+async def test_it_searches_until_each_rank_that_it_found_was_looked_at(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a loaded host that takes longer than any limit of a command."""
+    tracker, looked = watch.tracker, asyncio.Event()
+    intact = watch.watch._pool.look
+
+    async def look(pid: int) -> Look:
+        await looked.wait()
+        return await intact(pid)
+
+    monkeypatch.setattr(watch.watch._pool, "look", look)
+    assert tracker.searching
+    watch.find(*sleepers(1))
+    await wait_for_async(lambda: watch.ranks, "a rank is found")
+    await asyncio.sleep(0.1)
+    assert tracker.searching
+    looked.set()
+    await wait_for_async(lambda: not tracker.searching, "it was looked at")
+    watch.asked = -math.inf
+    await wait_for_async(lambda: tracker.searching, "nobody searches any more")
+
+
 def _has_notes(watch: Watch, expected: tuple[str, ...]) -> bool:
     return watch.tracker.notes == expected
 

@@ -236,6 +236,32 @@ def test_once_all_hosts_are_searched_there_is_nothing_to_wait_for(
     assert looks == 3
 
 
+@pytest.mark.parametrize("problem", [None, Problem("no rank has pid 4711")])
+def test_an_agent_that_still_searches_is_waited_for(
+    problem: Problem | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_command, "SEARCH_S", 0.1)
+    searching = HostView("node0", "reporting", searching=True)
+    source = ScriptedSource([replace(connecting(), problem=problem, hosts=(searching,))])
+    found, begin = hung(), time.monotonic()
+
+    def report(_: str) -> None:
+        if time.monotonic() - begin > 0.5:
+            source.give(found)
+
+    assert live_command.wait_for_report(source, 0.2, report).ranks == found.ranks
+
+
+def test_a_search_that_does_not_end_is_no_proof_that_nothing_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_command, "LOADED_S", 0.3)
+    searching = HostView("node0", "reporting", searching=True)
+    source = ScriptedSource([replace(connecting(), hosts=(searching,))])
+    with pytest.raises(NoJob, match="so far: the search goes on at node0"):
+        live_command.wait_for_report(source, 0.1, lambda _: None)
+
+
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_healthy_report_waits_for_what_tells_who_is_slow(
     comes: bool, monkeypatch: pytest.MonkeyPatch

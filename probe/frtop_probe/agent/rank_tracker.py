@@ -97,6 +97,8 @@ class RankTracker:
         """True when no more rings are read, because another agent has the folder."""
         self.none_found = False
         """Whether the last search found no rank but those with a ring."""
+        self.searching = False
+        """Whether a first search, and a first look at each rank that it found, is not over."""
         self.had_rings = False
         """Whether this host ever had a prepared rank."""
         self.shown = ShownRanks()

@@ -155,6 +155,7 @@ class AgentService:
             version=self.version,
             gauges=self._host_gauges.table.changes(),
             none_found=self._tracker.none_found,
+            searching=self._tracker.searching,
         )
         try:
             frame = wire.to_frame(update)
@@ -232,4 +233,5 @@ class AgentService:
             full=True,
             gauges=self._host_gauges.table.full(),
             none_found=self._tracker.none_found,
+            searching=self._tracker.searching,
         )

@@ -76,10 +76,14 @@ def wait_for_jobs(source: Source, wait_s: float, report: Callable[[str], None]) 
         lives = any(row.lives for row in rows)
         settled_s = SETTLED_S if lives or not searched else ENDED_S
         least_s = settled_s if lives or searched else SEARCH_S
-        over = timer.searched_s(frame) > least_s and now - changed_at > settled_s
+        over = (
+            not timer.is_searching(frame)
+            and timer.searched_s(frame) > least_s
+            and now - changed_at > settled_s
+        )
         if over and not connecting:
             return frame
-        if timer.waited_s > wait_s or found_nothing(frame):
+        if (timer.waited_s > wait_s and not timer.is_searching(frame)) or found_nothing(frame):
             return frame
         report(f"{counted(len(rows), 'job')} so far")
         time.sleep(0.05)

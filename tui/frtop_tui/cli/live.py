@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SEARCH_S: Final = 5.0
 """How long a named job may take to appear: agents search for uninstrumented jobs only once somebody
 looks, and then they read each rank."""
+LOADED_S: Final = 45.0
+"""The same on a host that is so loaded that its agent is still searching."""
 APPEAR_S: Final = 5.0
 """How long a named rank may take to report."""
 REACH_S: Final = 45.0
@@ -199,7 +201,7 @@ def _wait_until(
         waited_s = timer.waited_s
         if is_ready(frame, waited_s):
             return frame
-        if waited_s > wait_s or found_nothing(frame):
+        if (waited_s > wait_s and not timer.is_searching(frame)) or found_nothing(frame):
             require_job(frame)
             return frame
         report(describe_progress(frame))
@@ -271,11 +273,11 @@ def require_job(frame: Frame) -> None:
         notes = [note for host in frame.hosts for note in host.notes]
         where = f"was found on {listed(reported, 4)}"
         text = f"no distributed PyTorch job of this user {where}"
+        again = "try again: the host is overloaded, or a process there is stuck in its driver"
         if unsearched := [note for note in notes if note.startswith(wire.NO_SEARCH)]:
-            raise NoJob(
-                f"{text}, and not every process was searched: {unsearched[0]}",
-                "try again: the host is overloaded, or a process there is stuck in its driver",
-            )
+            raise NoJob(f"{text}, and not every process was searched: {unsearched[0]}", again)
+        if searching := [host.name for host in frame.hosts if host.searching]:
+            raise NoJob(f"{text} so far: the search goes on at {listed(searching, 4)}", again)
         if nameless := [note.text for note in frame.coverage.notes]:
             raise NoJob(
                 f"{text}, and {nameless[0]} there",
@@ -313,6 +315,11 @@ class AppearanceTimer:
             self._reported_at = time.monotonic()
         return 0.0 if self._reported_at is None else time.monotonic() - self._reported_at
 
+    def is_searching(self, frame: Frame) -> bool:
+        """Whether there is no rank yet, but some host may still find one."""
+        searching = any(host.searching for host in frame.hosts)
+        return searching and not frame.ranks and self.searched_s(frame) < LOADED_S
+
     def require_visible(self, frame: Frame) -> None:
         """Raises an error if nothing appeared and nothing will.
 
@@ -334,7 +341,8 @@ class AppearanceTimer:
         if not reported and reaching and time.monotonic() - self._created < REACH_S:
             self._begun = time.monotonic()
             return
-        searched = searched_s > SEARCH_S or found_nothing(frame)
+        over_s = LOADED_S if self.is_searching(frame) else SEARCH_S
+        searched = searched_s > over_s or found_nothing(frame)
         over = searched if reported else self.waited_s > NOBODY_S
         if frame.problem and over:
             raise NoAgent(frame.problem.text, frame.problem.next)

@@ -133,10 +133,13 @@ class JobState:
         for rank in update.ranks:
             self._apply_rank(known, rank, now_ns)
         self._forget(known, update.forgotten)
-        if update.notes or update.none_found != known.view.none_found:
+        searched = update.none_found, update.searching
+        if update.notes or searched != (known.view.none_found, known.view.searching):
             # ("",): none any more
             notes = tuple(filter(None, update.notes or known.view.notes))
-            known.view = replace(known.view, notes=notes, none_found=update.none_found)
+            known.view = replace(
+                known.view, notes=notes, none_found=update.none_found, searching=update.searching
+            )
         if update.gauges is not None:
             known.gauges.apply(update.gauges, full=False)
         return True
@@ -297,6 +300,7 @@ class JobState:
             notes=update.notes,
             version=update.version,
             none_found=update.none_found,
+            searching=update.searching,
         )
 
     def _forget(self, host: HostRecord, keys: Iterable[int]) -> None:

@@ -115,6 +115,7 @@ class UnpreparedWatch:
         self._boxes = boxes
         self._rings = UnpreparedRings(self._pool, shown, self._note)
         self._active = False
+        tracker.searching = True
 
     async def run(self) -> None:
         """Works until cancelled."""
@@ -137,6 +138,7 @@ class UnpreparedWatch:
             self._active = True
             await self._scan(now)
             await self._look_at_all(now)
+            self._tracker.searching = self._is_searching()
             spent_s = self._spent_s + self._rings.spent_s
             return min(MAX_LOOK_S, max(LOOK_S, spent_s / LOAD))
         if self._active:
@@ -170,6 +172,13 @@ class UnpreparedWatch:
         self._tracker.set_unprepared_notes(notes)
         lives = any(watched.rank.lives for watched in self._watched.values())
         self._tracker.none_found = not (lives or found.reasons or self._is_one_starting(found))
+
+    def _is_searching(self) -> bool:
+        """Whether the first search is not over, or a rank that it found was never looked at."""
+        return not self._scan_at or any(
+            one.rank.lives and not one.looks and not one.not_before
+            for one in self._watched.values()
+        )
 
     def _is_one_starting(self, found: Discovery) -> bool:
         """Whether a rank of ours has a recorder that has not made its ring yet."""
@@ -288,6 +297,7 @@ class UnpreparedWatch:
         self._watched.clear()
         self._tracker.set_unprepared_notes(())
         self._tracker.none_found = False
+        self._tracker.searching = True
         self._scan_at = 0.0
 
     async def _stop(self) -> None:
