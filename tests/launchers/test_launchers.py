@@ -21,14 +21,15 @@ pytestmark = [pytest.mark.job, pytest.mark.long, pytest.mark.timeout(400)]
 PYTHON = os.environ.get("LAUNCHERS", sys.executable)
 BIN = Path(PYTHON).parent
 HANGS = "told_to_hang.py"
+PROGRAMS = (JOBS, Path(__file__).parent / "jobs")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "torch": (PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
               HANGS, ".", "1"),
     "accelerate": (f"{BIN}/accelerate", "launch", "--multi_gpu", "--num_processes", "2",
-                   "launched/accelerate_ddp.py", "."),
-    "deepspeed": (f"{BIN}/deepspeed", "--num_accelerators", "2", "launched/deepspeed_zero.py", "."),
-    "lightning": (PYTHON, "launched/lightning_ddp.py", "."),
-    "ray": (PYTHON, "launched/ray_train.py", "."),
+                   "accelerate_ddp.py", "."),
+    "deepspeed": (f"{BIN}/deepspeed", "--num_accelerators", "2", "deepspeed_zero.py", "."),
+    "lightning": (PYTHON, "lightning_ddp.py", "."),
+    "ray": (PYTHON, "ray_train.py", "."),
 }  # fmt: skip
 SETTINGS = {"ACCELERATE_USE_CPU": "1", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1",
             "RAY_USAGE_STATS_ENABLED": "0"}  # fmt: skip
@@ -43,7 +44,8 @@ def verdict_on(command: tuple[str, ...], folder: Path, *, recorded: bool) -> dic
     """Starts the job, waits until it hangs, and returns what frtop says; ends the job."""
     (folder / "hang").touch()
     os.mkfifo(folder / "shard")
-    paths = [str(JOBS / word) if (JOBS / word).is_file() else word for word in command]
+    paths = [str(next((one / word for one in PROGRAMS if (one / word).is_file()), word))
+             for word in command]  # fmt: skip
     prepared = [sys.executable, "-m", "frtop_tui", "run", "--"] if recorded else []
     name = next((one.rpartition("/")[2] for one in command if one.endswith(".py")), HANGS)
     if name == "ray_train.py":

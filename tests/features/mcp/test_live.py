@@ -39,6 +39,7 @@ HELLO = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 async def test_an_agent_hears_which_rank_a_real_job_waits_for(tmp_path: Path) -> None:
     from mcp.client.client import Client  # noqa: PLC0415 - an extra
     from mcp.client.stdio import StdioServerParameters  # noqa: PLC0415

@@ -131,11 +131,18 @@ def test_alerts_fire_at_a_hang_and_every_panel_has_data(
                 assert there.firing() == set()
                 ranks = [one for one in family(home) if one.environ().get("RANK") == "1"]
                 os.kill(ranks[0].pid, signal.SIGSTOP)
-                wait_for(lambda: there.firing() == {"JobHangs"}, there.firing, 90, 0.5)
+                wait_for(
+                    lambda: there.firing() == {"JobHangs"}, lambda: str(there.firing()), 90, 0.5
+                )
                 wait_for(lambda: not there.without_data(), lambda: str(there.without_data()), 30, 1)
                 os.kill(ranks[0].pid, signal.SIGCONT)
                 wait_for(lambda: there.firing() == set(), "no alert", 60, 0.5)
                 server.kill()
-                wait_for(lambda: there.firing() == {"NobodySeesTheJob"}, there.firing, 60, 0.5)
+                wait_for(
+                    lambda: there.firing() == {"NobodySeesTheJob"},
+                    lambda: str(there.firing()),
+                    60,
+                    0.5,
+                )
         finally:
             server.kill()

@@ -253,7 +253,7 @@ def _as_changes(_: bytes, mutator: Mutator) -> bytes:
 
 @target(
     "the memory of a rank that lies", _as_changes, lambda _: [b"\0", b"\1"],
-    most=1 + 5 * CHANGE.size, quick=150, needs_torch=True,
+    most=1 + 5 * CHANGE.size, quick=50, needs_torch=True,
 )  # fmt: skip
 def rank_memory(folder: Path, stack: ExitStack) -> Take:
     """A first byte below 5 asks for a first look; then each change."""

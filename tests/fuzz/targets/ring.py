@@ -318,7 +318,7 @@ def _moved_here(data: bytes, own: bytes) -> bytes:
     return bytes(moved)
 
 
-@target("the ring of a rank", _as_ring, _rings, most=2 * TINY.longest, quick=170, many=60_000)
+@target("the ring of a rank", _as_ring, _rings, most=2 * TINY.longest, quick=60, many=60_000)
 def rings(folder: Path, stack: ExitStack) -> Take:
     host = _host_in(folder)
     stack.callback(_hosts.clear)
