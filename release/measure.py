@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -62,21 +63,22 @@ class Job:
             self._process = subprocess.Popen(
                 [*torchrun, "--nproc-per-node", "2", str(PROGRAM)],
                 stdout=output, stderr=output, start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
-        self.pid = self._wait()
+        self.pids = self._wait()
 
-    def _wait(self) -> int:
+    def _wait(self) -> list[int]:
         until = time.monotonic() + START_S
-        while (words := self._log.read_text().split()).count("pid") < 2:
+        while len(pids := re.findall(r"^pid (\d+)\n", self._log.read_text(), re.MULTILINE)) < 2:
             if time.monotonic() > until or self._process.poll() is not None:
                 self.close()
                 raise TimeoutError(f"the job did not start: {self._log.read_text()}")
             time.sleep(0.1)
-        return int(words[words.index("pid") + 1])
+        return [int(pid) for pid in pids]
 
     def close(self) -> None:
-        self._process.terminate()
-        self._process.wait()
+        self._process.terminate()  # torchrun ends its ranks
+        self._process.wait(60)
 
 
 def measure(form: Form, names: dict[str, str], folder: Path) -> tuple[float, float]:
@@ -135,7 +137,7 @@ def main() -> int:
         with closing(Job(folder)) as job:
             names = {
                 "python": PYTHON, "bare": f"{PYTHON} -I -S", "wheel": str(wheel), "pyz": str(pyz),
-                "verb": f"diagnose --wait 60 --pid {job.pid}",
+                "verb": f"diagnose --wait 60 --pid {job.pids[0]}",
             }  # fmt: skip
             print("| form | commands | seconds to the verdict | of computing |\n|---|---|---|---|")
             for form in FORMS:

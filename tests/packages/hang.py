@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from waiting import wait_for
+from release.measure import Job
 
 ROOT = Path(__file__).parents[2]
 MINORS = range(10, 15)
@@ -21,27 +19,8 @@ MINORS = range(10, 15)
 @contextmanager
 def hanging_job(folder: Path) -> Iterator[list[int]]:
     """Two ranks, the second of which never enters an all_reduce; yields their pids."""
-    log = folder / "job.log"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    program = str(ROOT / "release" / "hanging_job.py")
-    with log.open("wb") as output:
-        job = subprocess.Popen(
-            [*torchrun, "--nproc-per-node", "2", program],
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-
-    def pids() -> list[int]:
-        found = [int(pid) for pid in re.findall(r"pid (\d+)", log.read_text())]
-        return found if len(found) == 2 else []
-
-    try:
-        yield wait_for(pids, log.read_text, 120)
-    finally:
-        job.send_signal(signal.SIGTERM)  # torchrun ends its ranks
-        job.wait(60)
+    with closing(Job(folder)) as job:
+        yield job.pids
 
 
 def clean_pythons() -> list[str]:

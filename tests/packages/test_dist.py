@@ -95,17 +95,20 @@ def test_packages_have_the_sources_of_the_commit_and_nothing_else(made: Path) ->
 @pytest.mark.long
 @pytest.mark.job
 def test_it_installs_and_names_a_hang_on_every_python(made: Path, tmp_path: Path) -> None:
-    """Also by uv and pipx. It needs a package index."""
+    """By pip, uv and pipx. It needs a package index."""
     wheel = str(wheel_in(made))
     tools = tmp_path / "tools"
     venv.create(tools, with_pip=True)
-    subprocess.run([tools / "bin" / "pip", "install", "--quiet", "uv", "pipx"], check=True)
+    packages = ("uv", "pipx", wheel)
+    subprocess.run([tools / "bin" / "pip", "install", "--quiet", *packages], check=True)
     uv = str(tools / "bin" / "uv")
     with hanging_job(tmp_path) as pids:
+        require_verdict([str(tools / "bin" / "frtop")], pids[0], tools)
         for python in clean_pythons():
             at = tmp_path / Path(python).parent.parent.name
-            subprocess.run([python, "-m", "venv", at], check=True)
-            subprocess.run([at / "bin" / "pip", "install", "--quiet", wheel], check=True)
+            subprocess.run([uv, "venv", "--quiet", "--python", python, at], check=True)
+            install = [uv, "pip", "install", "--quiet", "--python", str(at / "bin/python"), wheel]
+            subprocess.run(install, check=True)
             require_verdict([str(at / "bin" / "frtop")], pids[0], at)
         home = tmp_path / "home"
         environment = bare(home) | {"UV_PYTHON_PREFERENCE": "only-system"}
