@@ -368,7 +368,6 @@ async def test_it_searches_until_each_rank_that_it_found_was_looked_at(
         return await intact(pid)
 
     monkeypatch.setattr(watch.watch._pool, "look", look)
-    assert tracker.searching
     watch.find(*sleepers(1))
     await wait_for_async(lambda: watch.ranks, "a rank is found")
     await asyncio.sleep(0.1)

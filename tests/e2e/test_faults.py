@@ -19,6 +19,7 @@ from frtop_tui.text.exit_status import exit_status
 from frtop_tui.text.json_document import document
 from waiting import wait_for
 
+pytestmark = pytest.mark.long  # others of their kind run always, in test_commands and the zoo
 POSTURES: dict[str, RankState] = {
     "stall": "late",
     "exit": "done",
@@ -31,8 +32,6 @@ POSTURES: dict[str, RankState] = {
     "compute": "late",
 }
 HELD_UP = {"compute"}
-LONG = {"compute", "exception", "exit", "file", "gil", "mismatch", "sleep", "stall", "stop"}
-"""Run by `make test-long`: others of their kind run always, here or in the zoo."""
 
 
 def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
@@ -58,14 +57,7 @@ def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
     return wait_for(confirmed, failure, seconds, pause_s=0.1)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.long if name in LONG else ())
-        for name in FAULTS
-        if name != "none"
-    ],
-)
+@pytest.mark.parametrize("name", [name for name in FAULTS if name != "none"])
 def test_the_culprit_and_the_cause_are_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with demo(name, monkeypatch) as job:
         source = LiveSource()
@@ -81,7 +73,6 @@ def test_the_culprit_and_the_cause_are_right(name: str, monkeypatch: pytest.Monk
         assert exit_status(frame) == (5 if name in HELD_UP else 3)
 
 
-@pytest.mark.long  # test_commands has a healthy job in every run
 def test_a_healthy_run_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     with demo("none", monkeypatch) as job:
         source = LiveSource()

@@ -11,6 +11,7 @@ from e2e.conftest import Launch, frtop, wait_for_ranks
 pytestmark = pytest.mark.job
 
 
+@pytest.mark.long
 def test_a_job_holds_the_plan_that_was_written_from_it(
     home: Path, torchrun: Launch, tmp_path: Path
 ) -> None:

@@ -257,6 +257,7 @@ def test_nothing_is_written_over_and_a_folder_without_traces_is_an_error(
 
 
 @pytest.mark.job
+@pytest.mark.long
 def test_traces_of_a_real_job_are_aligned_and_open_in_perfetto(tmp_path: Path) -> None:
     """On one host the clocks agree: of a clock that was moved, the move is found."""
     folder, out = tmp_path / "traces", tmp_path / "o.json.gz"

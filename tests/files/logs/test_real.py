@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from files.frames import notes
 from frtop_tui.files.loader import open_paths
 
@@ -36,6 +38,7 @@ else:
 """
 
 
+@pytest.mark.long
 def test_a_job_that_restarts_and_fails_again(tmp_path: Path) -> None:
     program, log = tmp_path / "train.py", tmp_path / "job.out"
     program.write_text(PROGRAM)

@@ -115,10 +115,10 @@ class UnpreparedWatch:
         self._boxes = boxes
         self._rings = UnpreparedRings(self._pool, shown, self._note)
         self._active = False
-        tracker.searching = True
 
     async def run(self) -> None:
         """Works until cancelled."""
+        self._tracker.searching = True
         try:
             while True:
                 begin = time.monotonic()
