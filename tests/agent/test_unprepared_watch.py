@@ -356,7 +356,7 @@ async def test_a_search_that_found_no_rank_says_so(watch: Watch, sleepers: Sleep
     await wait_for_async(lambda: not tracker.none_found, "nobody searches any more")
 
 
-async def test_it_searches_until_each_rank_that_it_found_was_looked_at(
+async def test_it_searches_until_the_first_looks_at_each_rank_are_over(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a loaded host that takes longer than any limit of a command."""
@@ -374,6 +374,7 @@ async def test_it_searches_until_each_rank_that_it_found_was_looked_at(
     assert tracker.searching
     looked.set()
     await wait_for_async(lambda: not tracker.searching, "it was looked at")
+    assert all(one.looks >= unprepared_watch.FIRST_LOOKS for one in watch.watch._watched.values())
     watch.asked = -math.inf
     await wait_for_async(lambda: tracker.searching, "nobody searches any more")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from diagnosis.absences import (
     computes,
@@ -19,6 +20,8 @@ from diagnosis.absences import (
 from diagnosis.scenes import LOADER, SECOND, Scene, frame, one_sleeps, only, told
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
+from frtop_tui.diagnosis.health import as_far_as_seen
+from frtop_tui.job.model import HostView
 from frtop_tui.text.exit_status import exit_status
 
 LONG = 30.0
@@ -482,3 +485,13 @@ def test_what_came_before_the_first_op_is_no_pause_of_the_job() -> None:
     for rank in range(4):
         waits_for_lock(scene, rank)
     assert scene.settle(75).health == "held up"
+
+
+def test_ranks_that_were_hardly_looked_at_yet_are_not_called_healthy() -> None:
+    """On a starved host seconds pass between looks, and one does not show whether an op lasts."""
+    scene = Unprepared(2)
+    scene.settle(1)
+    frame = scene.frame()
+    for searching, health in ((True, "undecided"), (False, "healthy")):
+        hosts = (HostView("node0", "reporting", searching=searching),)
+        assert as_far_as_seen(replace(frame, hosts=hosts), "healthy") == health

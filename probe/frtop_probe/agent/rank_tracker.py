@@ -98,7 +98,7 @@ class RankTracker:
         self.none_found = False
         """Whether the last search found no rank but those with a ring."""
         self.searching = False
-        """Whether a first search, and a first look at each rank that it found, is not over."""
+        """Whether the first search, or the first looks at each rank that it found, are not over."""
         self.had_rings = False
         """Whether this host ever had a prepared rank."""
         self.shown = ShownRanks()

@@ -81,6 +81,4 @@ class Update(Value, frozen=True):
     full: bool = False
     gauges: HostSample | None = None  # of the host; None: nothing new
     none_found: bool = False  # its last search found no rank but those that it tracks
-    searching: bool = (
-        False  # its first search since somebody looks, and a look at each, is not over
-    )
+    searching: bool = False  # its first search, or its first looks at ranks, are not over

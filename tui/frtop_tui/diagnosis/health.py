@@ -37,11 +37,12 @@ def as_far_as_seen(frame: BaseFrame, health: Health, *, compared: bool = True) -
 
     It is enough that all ranks report, or that those that report issue ops and none waits for long:
     then the others go on, too. A file cannot show that. Besides, ops whose checksums differ must
-    have been `compared`.
+    have been `compared`, and ranks without a recorder looked at more than once.
     """
-    if health == "healthy" and not compared:
-        return "undecided"
     coverage = frame.coverage
+    looks = bool(coverage.unprepared) and any(host.searching for host in frame.hosts)
+    if health == "healthy" and (looks or not compared):
+        return "undecided"
     if health != "healthy" or coverage.reporting >= coverage.expected:
         return health
     goes_on = frame.recorded is None and any(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from frtop_probe import wire
 from frtop_probe.ring.layout import State
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.device_settings import follows, settings_of_rank
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
-from frtop_tui.job.naming import folded
+from frtop_tui.job.naming import folded, listed
 from frtop_tui.job.transports import beside_c10d
 from frtop_tui.job.units import counted
 from frtop_tui.job.unprepared import NEXT_TIME, NOT_PREPARED, recorder_note
@@ -42,9 +42,17 @@ class RankCounts:
             self._add(new)
 
     def coverage(
-        self, ranks: Mapping[int, ObservedRank], world_size: int, lost_updates: int, nameless: int
+        self,
+        ranks: Mapping[int, ObservedRank],
+        world_size: int,
+        lost_updates: int,
+        nameless: int,
+        searching: Sequence[str] = (),
     ) -> Coverage:
-        """Coverage of the counted `ranks`; `nameless` processes have no rank yet."""
+        """Coverage of the counted `ranks`.
+
+        `nameless` processes have no rank yet; hosts in `searching` are not looked through yet.
+        """
         expected = world_size or len(ranks)
         never = set(range(expected)).difference(ranks) if len(ranks) < expected else set()
         notes: list[CoverageNote] = []
@@ -65,6 +73,10 @@ class RankCounts:
             text = f"{NOT_PREPARED}, so past ops only as far as torch records them; {NEXT_TIME}"
             everybody = len(unprepared) == len(ranks)
             texts.insert(0, text if everybody else f"{folded(unprepared)}: {text}")
+            if searching:
+                texts.insert(
+                    0, f"{listed(searching, 4)}: the first looks at its ranks are not over"
+                )
         if self._unread:
             first = min(self._unread)
             text = f"c10d state of {folded(self._unread)} not read"

@@ -305,7 +305,7 @@ class HostView(Struct, frozen=True, gc=False):
     monotonic_ns: int = 0  # its monotonic clock plus this is the operator's
     as_of_ns: int = 0  # operator's clock: when it sent what is known of it
     none_found: bool = False  # its agent has searched, and found no rank but those it reports
-    searching: bool = False  # its agent's first search is not over
+    searching: bool = False  # its agent's first search, or its first looks, are not over
 
 
 class Writing(Struct, frozen=True):

@@ -138,7 +138,8 @@ class UnpreparedWatch:
             self._active = True
             await self._scan(now)
             await self._look_at_all(now)
-            self._tracker.searching = self._is_searching()
+            if self._tracker.searching:
+                self._tracker.searching = self._is_searching(time.monotonic())
             spent_s = self._spent_s + self._rings.spent_s
             return min(MAX_LOOK_S, max(LOOK_S, spent_s / LOAD))
         if self._active:
@@ -173,10 +174,10 @@ class UnpreparedWatch:
         lives = any(watched.rank.lives for watched in self._watched.values())
         self._tracker.none_found = not (lives or found.reasons or self._is_one_starting(found))
 
-    def _is_searching(self) -> bool:
-        """Whether the first search is not over, or a rank that it found was never looked at."""
+    def _is_searching(self, now: float) -> bool:
+        """Whether the first search is not over, or the first looks at a rank that it found."""
         return not self._scan_at or any(
-            one.rank.lives and not one.looks and not one.not_before
+            one.rank.lives and one.looks < FIRST_LOOKS and one.not_before <= now
             for one in self._watched.values()
         )
 
