@@ -167,7 +167,11 @@ async def test_the_end_of_an_op_is_not_made_up_where_a_rank_died_between_two_rea
     async with driven(lane_scenes.trains(died), size=(120, 30)) as app:
         others = histories_in(lane_scenes.trains()).ops
         app.source.given["timeline"] = Histories({**others, 4: read})
-        await app.press("2", "T", *"jjjj", *"nnnnnnnn")
+        await app.press("2", "T")
+        await app.sees("†")  # the lanes are drawn, so the cursor is on one
+        await app.press(*"jjjj")
+        await app.sees("rank 4 (")
+        await app.press(*"nnnnnnnn")
         await app.sees("all_reduce #8811", "its end is not known")
         assert re.search("A·+†$", lane_of(app, 4).strip())
         await app.press("l")
