@@ -169,7 +169,7 @@ async def test_the_end_of_an_op_is_not_made_up_where_a_rank_died_between_two_rea
         app.source.given["timeline"] = Histories({**others, 4: read})
         await app.press("2", "T")
         await app.sees("†")  # the lanes are drawn, so the cursor is on one
-        await app.press(*"jjjj")
+        await app.press("g", *"jjjj")
         await app.sees("rank 4 (")
         await app.press(*"nnnnnnnn")
         await app.sees("all_reduce #8811", "its end is not known")
