@@ -42,14 +42,13 @@ FORMS: Final = (
     Form("uvx", ("{python} -m venv v", "v/bin/pip -q install uv",
                  "v/bin/uvx -q --python {python} --from {wheel} frtop {verb}")),
     Form("pipx run", ("{python} -m venv v", "v/bin/pip -q install pipx",
-                      "v/bin/pipx -q run --python {python} --spec {wheel} frtop {verb}")),
+                      "v/bin/pipx run --python {python} --spec {wheel} frtop {verb}")),
     Form("wheels, no network", ("{python} -m venv v",
                                 "v/bin/pip -q install --no-index --find-links wheels frtop",
                                 "v/bin/frtop {verb}"),
          before=("{python} -m venv w", "w/bin/pip -q download -d wheels {wheel}")),
     Form("frtop.pyz", ("{bare} {pyz} {verb}",)),
     Form("frtop.pyz through a pipe", ("cat {pyz} | {bare} - {verb}",)),
-    Form("frtop.pyz through a pipe, in blocks", ("cat {pyz} | {bare} /dev/stdin {verb}",)),
 )  # fmt: skip
 
 
