@@ -2,12 +2,10 @@
 
     python -m release.onefile dist      # dist/frtop.pyz; `make dist` makes it, too
 
-It is a script and not a zip, since Python takes only a script from a pipe, and it is small, since
-Python reads that pipe byte by byte (`/dev/stdin` as the script is read in blocks):
+It is a script and not a zip, since Python takes only a script from a pipe:
 
     python3 frtop.pyz diagnose
     ssh HOST python3 - diagnose < frtop.pyz
-    ssh HOST 'cat | python3 /dev/stdin diagnose' < frtop.pyz
 
 In it: those modules of frtop whose imports are in it, too; the pure-Python parts of msgpack and
 ClusterShell; the stand-in for msgspec; py-spy for x86-64 and aarch64, from their wheels.
