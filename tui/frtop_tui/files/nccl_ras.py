@@ -38,6 +38,7 @@ _NAME: Final = re.compile(r"ncclras|\.ras\.(json|txt)$")
 _HEAD: Final = 4096
 _JSON: Final = re.compile(rb'\s*\{[^\x00]*"nccl_version"')
 _TEXT: Final = re.compile(rb"NCCL version \d[^\x00]*\n[^\x00]*Job summary\s*\n=+")
+_VERSION: Final = re.compile(r"NCCL version (\d[^\s+]*)")
 _PROBLEM: Final = re.compile(r"(?:#\d+-\d+ \(([0-9a-f]{1,16})\) )?([A-Z]+)")
 _NEXT: Final = "save the whole answer: ncclras -f json > ncclras.json"
 _IN_PROGRESS: Final = 7
@@ -161,8 +162,9 @@ def _of_text(path: Path, data: bytes, written: int, when: str) -> Answer:
     lines = data.decode("utf-8", "replace").splitlines()[:MAX_LINES]
     if "Warnings" not in lines:
         raise Unreadable(f"{path} ends before the last section of an answer", _NEXT)
-    version = lines[0].split()[2].partition("+")[0]
-    return Answer(path, written, version, when, problems=tuple(_problems(lines)))
+    if not (begin := _VERSION.match(lines[0])):
+        raise Unreadable(f"{path} does not begin like an answer of NCCL's RAS", _NEXT)
+    return Answer(path, written, begin[1], when, problems=tuple(_problems(lines)))
 
 
 def _problems(lines: Sequence[str]) -> Iterator[str]:
