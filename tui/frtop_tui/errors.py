@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from typing import Final
 
-
 MOST: Final = 8000
 """Characters of a text: one may repeat what was given, of any length."""
 
