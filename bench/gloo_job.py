@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Never
 
+from frtop_probe.ring.folder import SHARED_MEMORY
+
 LIMIT_S: Final = 300.0
 CACHE: Final = Path(__file__).parent.parent / ".bench-cache"
 """Has the native kernels that are measured. Those of the user's own jobs stay as they are."""
@@ -48,14 +50,14 @@ def run(
 ) -> list[str]:
     """Runs `python -m MODULE ARGUMENTS...` as each rank; returns what each printed.
 
-    They get a folder of their own for rings, no agent, kernels in Python, and `variables` in their
-    environment.
+    They get a folder of their own for rings (in shared memory, as any job), no agent, kernels in
+    Python, and `variables` in their environment.
 
     Raises:
         subprocess.CalledProcessError: a rank failed.
         subprocess.TimeoutExpired: a rank took longer than `limit_s`.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as folder:
         Path(folder).chmod(0o700)
         environment = {
             **os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "WORLD_SIZE": str(ranks),

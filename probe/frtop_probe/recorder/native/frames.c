@@ -12,14 +12,19 @@
 
 #include "frames.h"
 
-enum { CODES = 8192, MOST = CODES / 4 * 3, DEPTH = 1024, WAITS_WITHIN = 3, AHEAD = 8 };
+enum { CODES = FRTOP_CODES_SIZE / sizeof(uintptr_t), MOST = CODES / 4 * 3 };
+enum { DEPTH = 1024, WAITS_WITHIN = 3, AHEAD = 8 };
 
 /* Code objects are aligned to 16 bytes: the low bits hold what each is. A word is one load, so a
  * reader needs no lock. Each has a reference, so that its address stays its own. Written with the
  * GIL only. */
-static _Atomic uintptr_t codes[CODES];
+static _Atomic uintptr_t *codes;
 static unsigned known;
 _Atomic unsigned frtop_codes_epoch;
+
+void frtop_place_codes(void *memory) {
+  if (!codes) codes = memory;
+}
 
 static inline unsigned place(uintptr_t code) {
   return (unsigned)((code >> 4) * 0x9E3779B97F4A7C15ULL >> 40);
@@ -29,7 +34,7 @@ void frtop_forget_codes(void) {
   static uintptr_t dropped[MOST + 1];
   unsigned count = 0;
   atomic_fetch_add(&frtop_codes_epoch, 1);
-  for (unsigned i = 0; i < CODES; i++) {
+  for (unsigned i = 0; codes && i < CODES; i++) {
     uintptr_t word = atomic_exchange(&codes[i], 0);
     if (word) dropped[count++] = word;
   }

@@ -27,6 +27,11 @@ typedef struct {
   int waits;        /* whether a function of torch that waits is among the frames above it */
 } frtop_frame;
 
+enum { FRTOP_CODES_SIZE = 8192 * sizeof(void *) };
+
+/* Gives the table of code objects its memory, all zero. Before any other call. */
+void frtop_place_codes(void *memory);
+
 /* Finds the innermost frame of the program, without the GIL: nobody else changes the frames of a
  * thread that is in a call further down. Returns 0 where there is none (no Python, or too deep), and
  * -1 if `classify` failed. */

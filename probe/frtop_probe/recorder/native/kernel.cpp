@@ -14,7 +14,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/SmallVector.h>
 #include <cxxabi.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 #include <pthread.h>
+#include <sys/mman.h>
 #include <pybind11/pybind11.h>
 #include <time.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -149,6 +153,32 @@ struct Crc {  // CRC-32 as in zlib, eight bytes at a time
 };
 const Crc crc;
 
+#ifdef __x86_64__
+/* The same of the 64 bytes of a slot, without tables that are in no cache. By carry-less
+ * multiplication: "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel, 2009. */
+__attribute__((target("pclmul,sse4.1"))) u32 sum_of_64(const void* from) {
+  auto at = static_cast<const __m128i*>(from);
+  const __m128i fold = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0), low = _mm_set_epi32(0, -1, 0, -1);
+  const __m128i last = _mm_set_epi64x(0, 0x163cd6124), barrett = _mm_set_epi64x(0x1f7011641, 0x1db710641);
+  __m128i sum = _mm_xor_si128(_mm_loadu_si128(at), _mm_cvtsi32_si128(-1));
+  for (int i = 1; i < 4; i++) {
+    __m128i folded = _mm_xor_si128(_mm_clmulepi64_si128(sum, fold, 0x00), _mm_clmulepi64_si128(sum, fold, 0x11));
+    sum = _mm_xor_si128(folded, _mm_loadu_si128(at + i));
+  }
+  sum = _mm_xor_si128(_mm_srli_si128(sum, 8), _mm_clmulepi64_si128(sum, fold, 0x10));
+  sum = _mm_xor_si128(_mm_srli_si128(sum, 4), _mm_clmulepi64_si128(_mm_and_si128(sum, low), last, 0x00));
+  __m128i times = _mm_and_si128(_mm_clmulepi64_si128(_mm_and_si128(sum, low), barrett, 0x10), low);
+  return ~u32(_mm_extract_epi32(_mm_xor_si128(sum, _mm_clmulepi64_si128(times, barrett, 0x00)), 1));
+}
+const bool multiplies = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+#else
+constexpr bool multiplies = false;
+u32 sum_of_64(const void*) { return 0; }
+#endif
+inline u32 sum_of(const Slot& slot) {
+  return multiplies ? sum_of_64(&slot) : crc.of(&slot, offsetof(Slot, checksum));
+}
+
 // -- what is kept beside the ring
 
 struct Group {
@@ -206,12 +236,13 @@ struct Refs {
   Tensors tensors;
 };
 
-struct State {
+struct State {  // first what every op reads, in two lines of a cache
   u8* base;
   Shape shape;
   const u8* enabled;
   u64* cells;
   std::atomic<u64> sequence{0}, chunks{0}, floor{0}, marks{0};
+  std::atomic<u32> tested_count{0}, tested_turn{0}, overflow_count{0};
   GroupPlace groups[GROUPS];
   std::atomic<Group*> by_id[GROUPS]{};
   Known forms[KNOWN], sizes[KNOWN];
@@ -221,7 +252,6 @@ struct State {
   Refs refs[REFS];
   Spin groups_lock, tested_lock, overflow_lock;
   std::vector<Tested> tested;
-  std::atomic<u32> tested_count{0}, tested_turn{0}, overflow_count{0};
   std::vector<std::atomic<u64>> spilled;  // by row of our part of the overflow; under its lock
   u64 spilled_until = 1, oldest = 1;
   std::unordered_map<u32, Group*> more_groups;
@@ -237,14 +267,6 @@ struct State {
     u64 at = from && sequence >= from ? shape.slots + sequence % shape.more
                                       : sequence % shape.slots;
     return reinterpret_cast<Slot*>(base + shape.slots_at) + at;
-  }
-  /* Loads what the next op writes. After a step's arithmetic it is in no cache. */
-  void prefetch() const {
-    u64 next = sequence.load(std::memory_order_relaxed) + 1;
-    auto to = reinterpret_cast<const u8*>(slot(next));
-    __builtin_prefetch(to, 1);
-    __builtin_prefetch(to + sizeof(Slot) - 1, 1);
-    __builtin_prefetch(&refs[next % REFS], 1);
   }
   Mark* mark(u64 sequence) const {
     return reinterpret_cast<Mark*>(base + shape.marks_at) + sequence % shape.marks;
@@ -263,6 +285,18 @@ struct State {
   }
 };
 std::atomic<State*> current{nullptr};
+
+/* Zeros, never freed, in one large page: after a step's arithmetic the tables are in no cache, and to
+ * find each of their small pages again takes longer than to load from it. */
+u8* tables() {
+  constexpr size_t LARGE = 2 << 20;
+  static_assert(FRTOP_CODES_SIZE + sizeof(State) <= LARGE);
+  void* got = mmap(nullptr, 2 * LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (got == MAP_FAILED) throw std::bad_alloc();
+  auto at = reinterpret_cast<u8*>((u64(got) + LARGE - 1) / LARGE * LARGE);
+  madvise(at, LARGE, MADV_HUGEPAGE);
+  return at;
+}
 struct Waiting {
   State* state;
   u64 sequence;
@@ -278,12 +312,25 @@ thread_local Called last_silent{};  // this thread's last op that reports no end
  * which is one word, so that an op needs no GIL to learn that nobody wants more of it. */
 struct Misses {
   PyObject *group, *form, *classify, *site, *issuer, *watch, *handed, *at_op, *device;
-  PyObject *issuers, *watching, *unfinished, *device_handles, *handles, *sites_on;
+  PyObject *issuers, *watching, *unfinished, *device_handles, *handles;
+  PyObject** sites_on;  // the only entry of a list
 };
 Misses misses{};
 inline bool listed(PyObject* list) { return __atomic_load_n(&((PyVarObject*)list)->ob_size, __ATOMIC_RELAXED) > 0; }
 inline bool filled(PyObject* dict) { return __atomic_load_n(&((PyDictObject*)dict)->ma_used, __ATOMIC_RELAXED) > 0; }
-inline bool sites_on() { return PyList_GET_ITEM(misses.sites_on, 0) == Py_True; }
+/* Loads what the next op reads and writes, all at once. After a step's arithmetic it is in no cache. */
+inline void prefetch(State* state) {
+  u64 next = state->sequence.load(std::memory_order_relaxed) + 1;
+  auto slot = reinterpret_cast<const u8*>(state->slot(next));
+  auto refs = reinterpret_cast<const u8*>(&state->refs[next % REFS]);
+  for (const void* one : {slot, slot + sizeof(Slot) - 1, refs, refs + sizeof(Refs) - 1})
+    __builtin_prefetch(one, 1);
+  __builtin_prefetch(state->cells + HEAD, 1);
+  __builtin_prefetch(&((PyVarObject*)misses.issuers)->ob_size);
+  __builtin_prefetch(&((PyVarObject*)misses.watching)->ob_size);
+  __builtin_prefetch(misses.sites_on);
+}
+inline bool sites_on() { return *misses.sites_on == Py_True; }
 
 py::object call(PyObject* function, py::tuple args) {
   auto result = py::reinterpret_steal<py::object>(PyObject_CallObject(function, args.ptr()));
@@ -330,6 +377,8 @@ void end_row(State* state, u64 sequence) {
 
 /* Writes the end of an op: `done` is negative if it failed. */
 void end(State* state, u64 sequence, i64 done, u8 flags, bool exact) {
+  __builtin_prefetch(state->slot(sequence), 1);
+  __builtin_prefetch(&state->measured[sequence % MEASURED], 1);
   drop_refs(state, sequence);  // first: whoever sees the end may want the tensors without references
   Slot* slot = state->slot(sequence);
   if (is_pending(slot, sequence)) {
@@ -870,7 +919,7 @@ struct Kernel final : c10::OperatorKernel {
     if (UNLIKELY(seen.meta)) return handle.redispatchBoxed(keys & below, stack);
     if (UNLIKELY(!seen.cpu)) return on_device(state, keys, stack, args);
 
-    state->prefetch();
+    prefetch(state);
     u64 sequence = 0, channel = 0;
     Group* group = nullptr;
     bool sync = false;
@@ -970,9 +1019,13 @@ struct Kernel final : c10::OperatorKernel {
     }
     i64 tag = op.tag >= 0 ? args[op.tag].toInt() : 0;
     if (op.tag >= 0) seen.hash = mix(seen.hash, u64(tag));
+    seen.hash |= 1;
+    __builtin_prefetch(&state->sizes[seen.hash >> 52]);
+    __builtin_prefetch(state->group_row(group->id), 1);
+    bool waits = false;
+    slot.site = find_site(state, waits);
     u64 position = 0;
     u32 form = 0;
-    seen.hash |= 1;
     if (!find(state->sizes, seen.hash, form, position) ||
         (position && position < state->floor.load(std::memory_order_relaxed))) {
       u64 unused;
@@ -988,8 +1041,6 @@ struct Kernel final : c10::OperatorKernel {
       keep(state->sizes, seen.hash, form, position);
     }
     i64 party = op.peer >= 0 ? args[op.peer].toInt() + 1 : op.root >= 0 ? args[op.root].toInt() + 1 : 0;
-    bool waits = false;
-    slot.site = find_site(state, waits);
     if (op.p2p) {
       sync = waits;
       slot.flags = P2P | (sync ? SYNC : 0);
@@ -1020,7 +1071,7 @@ struct Kernel final : c10::OperatorKernel {
     if (op.p2p) slot.message = count_message(group, channel);
     slot.number = (op.p2p ? group->p2p : group->number).fetch_add(1, std::memory_order_relaxed) + 1;
     slot.sequence = state->sequence.fetch_add(1, std::memory_order_relaxed) + 1;
-    slot.checksum = crc.of(&slot, offsetof(Slot, checksum));
+    slot.checksum = sum_of(slot);
     hold_refs(state, op, args, slot.sequence);
     Slot* to = state->slot(slot.sequence);
     // This thread may have stood still while others filled the whole history: theirs is newer.
@@ -1404,7 +1455,7 @@ SHOWN u32 frtop_check_sum(const u8* data, size_t size) { return crc.of(data, siz
 /* A slot whose fields are 1, 2, 3, ... in their order, except for its sum. */
 SHOWN void frtop_check_slot(u8* to) {
   Slot slot{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0, 14, 15, 16, 17, 18};
-  slot.checksum = crc.of(&slot, offsetof(Slot, checksum));
+  slot.checksum = sum_of(slot);
   memcpy(to, &slot, sizeof slot);
 }
 /* The numbers that `ring/layout.py` has too. */
@@ -1422,7 +1473,9 @@ SHOWN int frtop_open(u8* ring, const u64* shape, const u8* enabled) {
   if (before && before->base == ring) return 0;
   Shape of;
   memcpy(&of, shape, sizeof of);
-  current.store(new State(ring, of, enabled));
+  u8* memory = tables();
+  frtop_place_codes(memory);
+  current.store(new (memory + FRTOP_CODES_SIZE) State(ring, of, enabled));
   only = {};
   return 0;
 }
@@ -1435,7 +1488,8 @@ SHOWN int frtop_install(PyObject* operations, PyObject* callbacks) {
     };
     misses = {get("group"), get("form"), get("classify"), get("site"), get("issuer"), get("watch"),
               get("handed"), get("at_op"), get("device"), get("issuers"),
-              get("watching"), get("unfinished"), get("device_handles"), get("handles"), get("sites_on")};
+              get("watching"), get("unfinished"), get("device_handles"), get("handles"),
+              reinterpret_cast<PyListObject*>(get("sites_on"))->ob_item};
     library = new torch::Library(torch::Library::IMPL, "c10d", c10::DispatchKey::BackendSelect, __FILE__, __LINE__);
     int count = 0;
     for (auto each : py::reinterpret_borrow<py::list>(operations)) {

@@ -182,11 +182,11 @@ def _settings() -> tuple[tuple[str, str], ...]:
 
 
 def _program() -> str:
-    """Returns the program's name; a framework's own worker has it in its process title."""
+    """Returns the program's name; of a framework's own worker, that of what it runs."""
     path = (getattr(sys, "argv", None) or [""])[0]
     is_module = getattr(sys.modules.get("__main__"), "__spec__", None) is not None
     installed = "" if is_module else installed_module(path)
-    return (installed and work_of(_title())) or installed or file_name(path)
+    return (installed and (work_of(_title()) or _actor())) or installed or file_name(path)
 
 
 def _title() -> str:
@@ -196,6 +196,13 @@ def _title() -> str:
             return file.read(MAX_ARGUMENT).partition(b"\0")[0].decode(errors="replace")
     except OSError:
         return ""
+
+
+def _actor() -> str:
+    """Returns the class of Ray's actor, whose title lacks it in a call with a name; else ""."""
+    worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
+    actors = getattr(worker, "actors", None)
+    return type(next(iter(actors.values()))).__name__ if isinstance(actors, dict) and actors else ""
 
 
 def _number(name: str, default: int) -> int:
