@@ -179,7 +179,7 @@ def dumps(folder: Path, _: ExitStack) -> Take:
 
 @target("the same dumps, opened as a job", _as_dump, _dumps, most=60_000, quick=150)
 def opened_dumps(folder: Path, _: ExitStack) -> Take:
-    take_file = opened(folder, "dump_1")
+    take_file = opened(folder, "dump_1", quotes=True)
 
     def take(data: bytes) -> bool:
         (folder / "dump_1").write_bytes(data)

@@ -44,6 +44,7 @@ _COMMON_WORDS: Final = re.compile(
 _DUMP_NAME: Final = re.compile(
     r"(?:(?:trace|dump|rank|fr)[\w.@:-]*\d(?:\.json|\.pkl|\.pickle)?|fr_trace[\w.@-]*\.(?:html|json))$"
 )
+MOST_STARS: Final = 4
 HOW_TO_NAME: Final = (
     "name each file for its rank (nccl_trace_rank_0, nccl_trace_rank_1, ...), or say how they"
     " are named: --ranks-from 'host*_gpu{rank}'"
@@ -68,12 +69,17 @@ class RankPattern:
         """Parses the pattern.
 
         Raises:
-            UsageError: it does not have `{rank}` exactly once.
+            UsageError: it does not have `{rank}` exactly once, or too many stars.
         """
         if text.count("{rank}") != 1 or not text.strip("/"):
             raise UsageError(
                 f"{text!r} does not say where in the name the rank is",
                 "write {rank} there, once: --ranks-from 'host*_gpu{rank}'",
+            )
+        text = re.sub(r"\*+", "*", text)
+        if text.count("*") > MOST_STARS:  # each multiplies the time that a name may take
+            raise UsageError(
+                f"{text!r} has more than {MOST_STARS} stars", "one * stands for any text"
             )
         self.text = text
         self._depth = text.count("/") + 1
