@@ -76,6 +76,21 @@ def test_a_job_of_a_framework_s_worker_is_called_by_its_work(
     assert only_ring(tmp_path / "rings").rank_identity["job"]["name"] == name
 
 
+def test_an_actor_of_ray_gives_a_job_its_name_when_its_title_does_not(tmp_path: Path) -> None:
+    module = tmp_path / "site-packages" / "ray" / "_private" / "worker.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(
+        "class RayTrainWorker: ...\nclass global_worker: actors = {b'id': RayTrainWorker()}\n"
+    )
+    script = module.with_name("default_worker.py")
+    script.write_text(f"import ray._private.worker\n{WORKER}")
+    path = f"{PROBE}:{tmp_path / 'site-packages'}"
+    variables = environment(tmp_path / "rings", prepared=False, RANK="0", PYTHONPATH=path)
+    words = ["ray::execute._setup_torch_process_group", str(script)]
+    subprocess.run(words, executable=sys.executable, env=variables, timeout=30, check=True)
+    assert only_ring(tmp_path / "rings").rank_identity["job"]["name"] == "RayTrainWorker"
+
+
 def test_an_installed_module_that_is_run_by_name_keeps_its_name(tmp_path: Path) -> None:
     package = tmp_path / "site-packages" / "engine"
     package.mkdir(parents=True)
