@@ -171,8 +171,8 @@ async def dump(
         return wire.StackDump(
             pid,
             error="deadline",
-            help=f"py-spy did not finish with process {pid} within {seconds:.1f} s: the host is "
-            "overloaded, or a file system hangs; try again",
+            help=f"py-spy did not finish with process {pid} in the {seconds:.1f} s left for it: "
+            "the host is overloaded, or a file system hangs; try again",
         )
     finally:
         await tool_process.end(child)

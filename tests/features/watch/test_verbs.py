@@ -47,6 +47,16 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.parametrize("verb", ["watch", "history"])
+def test_a_home_of_nobody_is_no_folder(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([verb, "--state", "~no-such-user/x"]) == 1
+    assert "~no-such-user/x: there is no such user" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_no_time_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", "--every", "soon"]) == 2
     assert "'soon' is not a time: 90s, 10m, 6h, 2d" in capsys.readouterr().err

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.agent.box_folder import state_folder
 from frtop_tui.cli.live import connect
 from frtop_tui.connect.source import Source
 from frtop_tui.errors import FrtopError, UsageError
@@ -21,12 +20,12 @@ from frtop_tui.features.watch.below import Below
 from frtop_tui.features.watch.capture_folder import CaptureFolder
 from frtop_tui.features.watch.deliveries import Deliveries, WebHook
 from frtop_tui.features.watch.history import FILE, CulpritHistory
+from frtop_tui.features.watch.history_command import chosen_folder
 from frtop_tui.features.watch.job_file import JobFile, remove_old
 from frtop_tui.features.watch.job_sources import JobSources
 from frtop_tui.features.watch.job_watch import JobWatch, Plan
 from frtop_tui.features.watch.lines import EventLines
 from frtop_tui.features.watch.watcher import Watcher
-from frtop_tui.files.output_path import expanded
 
 STEP_S: Final = 0.25
 CLOSING_S: Final = 25.0
@@ -129,10 +128,7 @@ def _folder(named: str | None, option: str) -> Path:
     Raises:
         FrtopError: there is none, and it cannot be created.
     """
-    text = named or state_folder()
-    if not text:
-        raise FrtopError("there is no home for the state", f"name a folder with {option}")
-    folder = expanded(text).absolute()
+    folder = chosen_folder(named, option)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -16,6 +16,7 @@ from frtop_tui.features.watch.offenders import (
     offender_fields,
     offenders,
 )
+from frtop_tui.files.output_path import expanded
 from frtop_tui.job.naming import listed, printable
 from frtop_tui.job.units import counted, how_often, local_time
 
@@ -24,7 +25,7 @@ MOST_LINES = 40
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0, with or without a history."""
-    path = history_path(options.state)
+    path = chosen_folder(options.state) / FILE
     if options.forget:
         return _forget(path)
     found = _read(path, options.days)
@@ -50,12 +51,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def history_path(state: str | None) -> Path:
-    """The file; raises `FrtopError` if there is no home directory for it."""
-    folder = state or state_folder()
-    if not folder:
-        raise FrtopError("there is no home for the history", "name its folder with --state")
-    return Path(folder).expanduser().absolute() / FILE
+def chosen_folder(named: str | None, option: str = "--state") -> Path:
+    """The folder that `option` names, or the user's; raises `FrtopError` without such a home."""
+    text = named or state_folder()
+    if not text:
+        raise FrtopError("there is no home for the state", f"name a folder with {option}")
+    folder = expanded(text)
+    if str(folder).startswith("~"):
+        raise FrtopError(f"{folder}: there is no such user", f"name another folder with {option}")
+    return folder.absolute()
 
 
 def _read(path: Path, days: float) -> tuple[Culprit, ...]:
