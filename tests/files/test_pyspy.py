@@ -155,10 +155,10 @@ def only(found: Frame) -> Verdict:
     ("sleeping", 2, "sleeping", "all_reduce"),
     ("loading", 0, "dataloader", "all_gather_object"),
     ("holding", 1, "gil", "barrier"),
-    ("backward", 2, "sleeping", "the backward pass"),
-    ("late", 0, "sleeping", "a wait for an op"),
-    ("grouping", 2, "sleeping", "new_group"),
-    ("saving", 1, "sleeping", "all_reduce"),
+    pytest.param("backward", 2, "sleeping", "the backward pass", marks=pytest.mark.long),
+    pytest.param("late", 0, "sleeping", "a wait for an op", marks=pytest.mark.long),
+    pytest.param("grouping", 2, "sleeping", "new_group", marks=pytest.mark.long),
+    pytest.param("saving", 1, "sleeping", "all_reduce", marks=pytest.mark.long),
 ])  # fmt: skip
 def test_the_rank_outside_the_op_is_named_with_its_cause(
     jobs: Jobs, hang: str, culprit: int, cause: str, op: str

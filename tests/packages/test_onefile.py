@@ -17,7 +17,6 @@ from packages.hang import bare, clean_pythons, hanging_job
 from release import dist, onefile
 
 RECORDED = Path(__file__).parents[1] / "files" / "recorded"
-PYTHONS = clean_pythons() or [sys.executable]
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +95,7 @@ def test_it_names_the_rank_that_a_hung_job_waits_for(tmp_path: Path) -> None:
     pyz = onefile.make(tmp_path, dist.version())
     with hanging_job(tmp_path) as pids:
         own = ["--pid", str(pids[0])]
-        for python in PYTHONS:
+        for python in clean_pythons() or [sys.executable]:
             for piped in (False, True):
                 done = run(pyz, ["diagnose", "--json", *own], python, piped=piped)
                 assert done.returncode == 3, (python, done.stdout, done.stderr)

@@ -68,7 +68,7 @@ OWN_CALLS = """
 """
 
 
-@pytest.mark.parametrize("how", ["recorded", "bare"])
+@pytest.mark.parametrize("how", ["recorded", pytest.param("bare", marks=pytest.mark.long)])
 def test_calls_of_ours_in_a_compiled_function_do_nothing(tmp_path: Path, how: str) -> None:
     (rank,) = run(OWN_CALLS, tmp_path / "rings", how, prepared=how == "recorded")
     assert rank.code == 0, rank.err

@@ -42,6 +42,7 @@ def test_verdicts_match_the_ground_truth(zoo: Zoo, name: str, mode: Mode) -> Non
     check(zoo, name, mode)
 
 
+@pytest.mark.long  # `e2e/test_commands.py` always has such a job
 @pytest.mark.job
 @pytest.mark.parametrize(("name", "mode"), UNPREPARED)
 def test_verdicts_without_the_recorder(unprepared_zoo: Zoo, name: str, mode: Mode) -> None:

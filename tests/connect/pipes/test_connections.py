@@ -179,9 +179,10 @@ def test_one_step_of_srun_reaches_all_hosts(
     ("variable", "said"),
     [
         ("SRUN_REFUSES", "error: Unable to create step for job 77: Access/permission denied"),
-        (
+        pytest.param(
             "SRUN_WAITS",
             "Job 77 step creation temporarily disabled, retrying (Requested nodes busy)",
+            marks=pytest.mark.long,
         ),
     ],
 )

@@ -103,6 +103,7 @@ def test_native_stacks_are_not_to_be_had_through_a_pid_namespace(
     assert line == "frtop stacks --native --rank N --ssh CONTAINER --via 'docker exec -i {host} sh'"
 
 
+@pytest.mark.long
 def test_another_user(environment: dict[str, str], plain: int) -> None:
     shutil.chown(environment["FRTOP_DIR"], USER, USER)
     found = doctor(environment, prefix=OTHER_USER)
@@ -267,6 +268,7 @@ def test_flight_recorder_off(environment: dict[str, str]) -> None:
         assert opened.tiers["history"]["basis"].startswith("rings of 2,000 ops")
 
 
+@pytest.mark.long
 @pytest.mark.torch
 def test_a_library_without_exported_symbols(environment: dict[str, str], tmp_path: Path) -> None:
     """A stand-in: another library of torch in the place of libtorch."""

@@ -18,7 +18,7 @@ from frtop_tui.files.flightrecorder.dump_file import read_dumps
 from frtop_tui.files.loader import open_paths
 from frtop_tui.text.plain import text
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.long]  # recorded dumps are read by others
 PROGRAM = Path(__file__).parents[2] / "jobs" / "dumping.py"
 FORKS = """
 import os, runpy, sys, torch.distributed
@@ -102,7 +102,6 @@ def test_the_page_of_torchs_debug_server_is_read(dumps: Path, tmp_path: Path) ->
     assert frame.ranks[2].host == "node2"
 
 
-@pytest.mark.long
 def test_a_healthy_gloo_job_is_healthy_as_of_just_after_its_ops(tmp_path: Path) -> None:
     """Its ops stay `scheduled` for ever; only `retired` shows completion, some µs later."""
     run(PROGRAM.with_name("through.py"), tmp_path)

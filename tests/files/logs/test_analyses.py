@@ -38,6 +38,7 @@ def said(frame: Frame) -> list[tuple[str, str]]:
     return [(one.kind, fold(one.culprits)) for one in frame.verdicts]
 
 
+@pytest.mark.long
 @pytest.mark.torch
 def test_torchs_own_analyzer_and_the_dumps_lead_to_the_same_rank(tmp_path: Path) -> None:
     analyzer = "torch.distributed.flight_recorder.fr_trace"
