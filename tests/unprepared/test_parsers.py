@@ -144,6 +144,7 @@ def test_random_code_has_no_offset_or_a_small_one(code: bytes, machine: int, wid
     for offset in (
         torch_layout.member_offset(code, machine, width),
         torch_layout.compared_offset(code, machine),
+        torch_layout.counter_offset(code, machine),
     ):
         assert offset is None or 8 <= offset < 1 << 16
 
@@ -163,6 +164,8 @@ def test_random_code_has_no_offset_or_a_small_one(code: bytes, machine: int, wid
         ("5f2403d500e440f9c0035fd6", 183, 8, 0x1C8),  # bti c first
         ("00f04139c0035fd6", 183, 1, 0x7C),  # ldrb w0,[x0,#124]; ret
         ("01e440f9c0035fd6", 183, 8, None),  # into x1
+        ("00e840f9c0035fd61f2003d51f2003d5", 183, 8, 0x1D0),  # torch 2.13: the number of gloo
+        ("00104239c0035fd61f2003d51f2003d5", 183, 1, 0x84),  # its opType_
     ],
 )
 def test_offsets_in_machine_code(code: str, machine: int, width: int, offset: int | None) -> None:
@@ -178,6 +181,7 @@ def test_offsets_in_machine_code(code: str, machine: int, width: int, offset: in
         ("4883bfd000000000740e", 62, None),
         ("016840f93f0400b1", 183, 0xD0),  # ldr x1,[x0,#208]; cmn x1,#1
         ("016840f93f0800b1", 183, None),
+        ("e10300aa006c40f91f0400b140000054", 183, 0xD8),  # mov x1,x0 first: torch 2.13
     ],
 )
 def test_a_member_compared_with_minus_one(code: str, machine: int, offset: int | None) -> None:
@@ -301,18 +305,23 @@ def test_newest_slots_of_a_ring() -> None:
     assert flight_ring._newest(3, 3, None) == [2, 1, 0]
 
 
-@pytest.mark.parametrize(("code", "offset"), [
-    ("8b87d4000000 8d5001 8997d4000000 c3", 0xD4),  # torch 2.13
-    ("f30f1efa 8b87d4000000 8d5001 8997d4000000 c3", 0xD4),
-    ("534889fb e811223344 8b83dc000000 8d5001 8993dc000000 5bc3", 0xDC),  # a check before
-    ("8b87d4000000 8d5001 8997d8000000 c3", None),  # another member
-    ("8b87d4000000 8d5002 8997d4000000 c3", None),
-    ("c3", None),
+@pytest.mark.parametrize(("machine", "code", "offset"), [
+    (62, "8b87d4000000 8d5001 8997d4000000 c3", 0xD4),  # torch 2.13
+    (62, "f30f1efa 8b87d4000000 8d5001 8997d4000000 c3", 0xD4),
+    (62, "534889fb e811223344 8b83dc000000 8d5001 8993dc000000 5bc3", 0xDC),  # a check before
+    (62, "8b87d4000000 8d5001 8997d8000000 c3", None),  # another member
+    (62, "8b87d4000000 8d5002 8997d4000000 c3", None),
+    (62, "c3", None),
+    (183, "e10300aa 00d440b9 02040011 22d400b9 c0035fd6", 0xD4),  # torch 2.13
+    (183, "00d440b9 02040011 22d800b9 c0035fd6", None),  # another member
+    (183, "00d440b9 02080011 22d400b9 c0035fd6", None),
+    (183, "00d440b9 02040011 23d400b9 c0035fd6", None),  # something else is stored
+    (183, "c0035fd6", None),
 ])  # fmt: skip
 def test_the_counter_of_collectives_is_found_in_the_code_that_increments_it(
-    code: str, offset: int | None
+    machine: int, code: str, offset: int | None
 ) -> None:
-    assert torch_layout.counter_offset(bytes.fromhex(code).ljust(48, b"\x90"), 62) == offset
+    assert torch_layout.counter_offset(bytes.fromhex(code).ljust(48, b"\x90"), machine) == offset
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="code objects have another table")

@@ -36,6 +36,7 @@ _FUNCTION_SIZE: Final = 48
 _MAX_OFFSET: Final = 1 << 16
 _X86_MARK: Final = b"\xf3\x0f\x1e\xfa"  # endbr64, with -fcf-protection
 _ARM_MARKS: Final = (0xD503245F, 0xD503233F)  # bti c, paciasp
+_ARM_COPY: Final = 0xAA0003E0  # mov xN, x0: keeps `this`
 _ARM_RETURN: Final = 0xD65F03C0
 # ldr x0, [x0, #imm] and ldrb w0, [x0, #imm]: bits 10 to 21 are the offset, in units of the width.
 _ARM_LOADS: Final = {8: 0xF9400000, 1: 0x39400000}
@@ -50,9 +51,12 @@ _X86_COUNTER: Final = re.compile(
     rb"\x8b([\x80-\x87])(..\x00\x00)\x8d\x50\x01\x89[\x90-\x97]\2", re.DOTALL
 )
 """mov off(%this),%eax; lea 1(%rax),%edx; mov %edx,off(%this). In 2.15 a check comes first."""
-_ARM_LOAD_32: Final = 0xB9400000  # ldr wN, [x0, #imm]
+_ARM_LOAD_32: Final = 0xB9400000  # ldr wN, [xA, #imm]
 _ARM_PLUS_ONE: Final = 0x11000400  # add wM, wN, #1
-_ARM_PLUS_ONE_MASK: Final = 0xFFFFFFE0
+_ARM_STORE_32: Final = 0xB9000000  # str wM, [xB, #imm]
+_ARM_OPCODE: Final = 0xFFC00000
+_ARM_IMMEDIATE: Final = 0x3FFC00
+_ARM_ALL_BUT_TARGET: Final = 0xFFFFFFE0
 _ARM_ANY_MASK: Final = 0xFFC003E0  # as above, into any register
 _ARM_COMPARE: Final = 0xB100041F  # cmn xN, #1
 _MODRM_8: Final = 0x47
@@ -247,11 +251,7 @@ def counter_offset(code: bytes, machine: int) -> int | None:
         found = _X86_COUNTER.search(code)
         offset = int.from_bytes(found[2], "little") if found is not None else None
     elif machine == AARCH64:
-        words = _arm_words(code)
-        register = words[0] & 0x1F
-        is_load = words[0] & _ARM_ANY_MASK == _ARM_LOAD_32
-        adds_one = words[1] & _ARM_PLUS_ONE_MASK == _ARM_PLUS_ONE | register << 5
-        offset = (words[0] >> 10 & 0xFFF) * 4 if is_load and adds_one else None
+        offset = _arm_counter(code)
     return offset if offset is not None and 8 <= offset < _MAX_OFFSET else None
 
 
@@ -293,6 +293,22 @@ def _arm(code: bytes, width: int) -> int | None:
     return (words[0] >> 10 & 0xFFF) * width if words[1] == _ARM_RETURN else None
 
 
+def _arm_counter(code: bytes) -> int | None:
+    words = struct.unpack_from(f"<{len(code) // 4}I", code)
+    for load, add, store in zip(words, words[1:], words[2:], strict=False):
+        if (
+            load & _ARM_OPCODE == _ARM_LOAD_32
+            and add & _ARM_ALL_BUT_TARGET == _ARM_PLUS_ONE | (load & 0x1F) << 5
+            and store & _ARM_OPCODE == _ARM_STORE_32
+            and store & 0x1F == add & 0x1F
+            and (store ^ load) & _ARM_IMMEDIATE == 0
+        ):
+            return (load >> 10 & 0xFFF) * 4
+    return None
+
+
 def _arm_words(code: bytes) -> tuple[int, ...]:
     words = struct.unpack(f"<{_CODE_SIZE // 4}I", code[:_CODE_SIZE].ljust(_CODE_SIZE, b"\0"))
-    return words[1:] if words[0] in _ARM_MARKS else words
+    if words[0] in _ARM_MARKS:
+        words = words[1:]
+    return words[1:] if words[0] & _ARM_ALL_BUT_TARGET == _ARM_COPY else words
