@@ -294,7 +294,7 @@ def _arm(code: bytes, width: int) -> int | None:
 
 
 def _arm_counter(code: bytes) -> int | None:
-    words = struct.unpack_from(f"<{len(code) // 4}I", code)
+    words: tuple[int, ...] = struct.unpack_from(f"<{len(code) // 4}I", code)
     for load, add, store in zip(words, words[1:], words[2:], strict=False):
         if (
             load & _ARM_OPCODE == _ARM_LOAD_32
