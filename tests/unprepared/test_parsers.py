@@ -127,7 +127,7 @@ def test_random_bytes_raise_one_kind_of_error(folder: Path, data: bytes) -> None
         lambda: python.octets(BASE),
         lambda: python.entries(BASE),
         lambda: cpython.Python(fake, layout).entries(BASE),
-        lambda: elf.parse_header(data),
+        lambda: elf.parse_header(data[:64], data[64:]),
         lambda: elf.Image(fake, memory.Mapping("/lib", BASE, BASE + 512)),
         lambda: cpython.debug_layout(data[:128], (3, 13)),
     )
@@ -246,6 +246,40 @@ def test_symbols_of_this_very_process(own: ProcessMemory) -> None:
     assert image.address_of("no_such_symbol_anywhere") is None
 
 
+def elf_library(place: int) -> bytes:
+    """A library with no symbols, whose program headers are at a place in the file."""
+    own = struct.pack(
+        "<16sHHIQQQIHHHHHH", b"\x7fELF\2\1", 3, 183, 1, 0, place, 0, 0, 64, 56, 2, 0, 0, 0
+    )
+    load = struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 512, 512, 0x10000)
+    dynamic = struct.pack("<IIQQQQQQ", 2, 6, 256, 0x400100, 0x400100, 64, 64, 8)
+    tags = words(0x6FFFFEF5, BASE + 320, 6, BASE + 384, 5, BASE + 384, 0, 0)
+    hashes = struct.pack("<IIII", 1, 1, 1, 0) + words(0) + struct.pack("<I", 0)
+    filled = own.ljust(256, b"\0") + tags + hashes
+    return filled.ljust(place, b"\0")[:place] + load + dynamic + filled[place + 112 :]
+
+
+@pytest.mark.parametrize(("place", "mapped", "readable"), [
+    (64, (), True),
+    (4096, ((BASE + 0x10000, BASE + 0x11000, 4096),), True),  # as in torch 2.15 for aarch64
+    (4096, (), False),
+])  # fmt: skip
+def test_program_headers_anywhere_in_the_file(
+    folder: Path, place: int, mapped: tuple[tuple[int, int, int], ...], readable: bool
+) -> None:
+    data = elf_library(place)
+    fake = FakeMemory(data[:512] + bytes(0x10000 - 512) + data[place:], folder)
+    parts = ((BASE, BASE + 512, 0), *mapped)
+    mapping = memory.Mapping("/lib", BASE, BASE + 512, parts)
+    if readable:
+        image = elf.Image(fake, mapping)
+        assert (image.machine, image.address_of("name")) == (elf.AARCH64, None)
+    else:
+        with pytest.raises(NotReadable):
+            elf.Image(fake, mapping)
+    fake.close()
+
+
 @given(st.text())
 def test_maps_of_any_text(text: str) -> None:
     memory.parse_maps(text)
@@ -266,7 +300,11 @@ def test_maps() -> None:
         "7f30-7f40 r-xp 00000010 08:01 12 /lib/no_start.so\n"
         "7f40-7f50 rw-p 00000000 00:00 0 [heap]\n"
     )
-    assert memory.parse_maps(text) == {"/lib/a b.so": memory.Mapping("/lib/a b.so", 0x7F00, 0x7F20)}
+    parts = (0x7F00, 0x7F10, 0), (0x7F10, 0x7F20, 0x10)
+    mapping = memory.Mapping("/lib/a b.so", 0x7F00, 0x7F20, parts)
+    assert memory.parse_maps(text) == {"/lib/a b.so": mapping}
+    assert mapping.address_of(0x18, 8) == 0x7F18
+    assert mapping.address_of(0x18, 9) is None
 
 
 def test_a_thread_that_waits_for_the_memory_lock_is_left_alone() -> None:

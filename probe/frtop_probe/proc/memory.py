@@ -36,6 +36,8 @@ BAD_ADDRESS: Final = "memory not readable: an address led nowhere"
 
 _MAX_MAPS: Final = 32 << 20
 """Bytes of /proc/PID/maps. A CUDA job with many threads has 2 MiB."""
+_MAX_PARTS: Final = 32
+"""Mappings that are known of a file. A library has some ten, a device may have thousands."""
 _CHUNK: Final = 1 << 20
 _PROC: Final = Path("/proc")
 _MEMORY_LOCK_WAITS: Final = ("rwsem_down", "down_read", "down_write", "mmap_read", "mmap_write")
@@ -160,11 +162,22 @@ class ProcessIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A mapped file: the address of its first byte, and the end of its last mapping."""
+    """A mapped file: the address of its first byte, and the end of its last mapping.
+
+    `parts` has address, end and place in the file of its first mappings, if they are known.
+    """
 
     path: str
     start: int
     end: int
+    parts: tuple[tuple[int, int, int], ...] = ()
+
+    def address_of(self, offset: int, size: int) -> int | None:
+        """Returns where these bytes of the file are mapped; None if they are not."""
+        for start, end, place in self.parts or ((self.start, self.end, 0),):
+            if place <= offset and offset + size <= place + end - start:
+                return start + offset - place
+        return None
 
 
 def identify(pid: int) -> ProcessIdentity:
@@ -236,9 +249,10 @@ def parse_maps(text: str, root: str = "") -> dict[str, Mapping]:
         path = _inside(fields[5].removesuffix(" (deleted)"), root)
         known = found.get(path)
         if known is not None:
-            found[path] = Mapping(path, known.start, max(known.end, last))
+            parts = (*known.parts, (first, last, offset))[:_MAX_PARTS]
+            found[path] = Mapping(path, known.start, max(known.end, last), parts)
         elif offset == 0:
-            found[path] = Mapping(path, first, last)
+            found[path] = Mapping(path, first, last, ((first, last, 0),))
     return found
 
 

@@ -17,8 +17,8 @@ X86_64: Final = 62
 AARCH64: Final = 183
 UNKNOWN_LIBRARY: Final = "c10d state not readable: a library of an unknown format"
 
-_HEADER: Final = 64
-_PROGRAM_HEADER: Final = 56
+_HEADER_SIZE: Final = 64
+_PROGRAM_HEADER: Final = struct.Struct("<IIQQQQQQ")
 _MAX_PROGRAM_HEADERS: Final = 64
 _MAX_DYNAMIC: Final = 64 << 10
 _MAX_BUCKETS: Final = 1 << 24
@@ -35,13 +35,18 @@ _DT_GNU_HASH: Final = 0x6FFFFEF5
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A library's ELF and program headers: machine, segments, and the raw bytes to compare."""
+    """What the headers of a library say: machine, segments, and the raw bytes to compare.
+
+    `own` is the ELF header, `table` the program headers, at `place` in the file.
+    """
 
     machine: int
     first_address: int
     dynamic_address: int
     dynamic_size: int
-    raw: bytes
+    own: bytes
+    place: int
+    table: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class Image:
         """
         self.memory = memory
         self.mapping = mapping
-        self.header = parse_header(_first_bytes(memory, mapping))
+        self.header = _read_header(memory, mapping)
         self.bias = mapping.start - self.header.first_address
         self._hash = self._read_hash()
 
@@ -146,35 +151,43 @@ class Image:
         return address if address >= self.mapping.start else self.bias + address
 
 
-def parse_header(data: bytes) -> Header:
-    """Parses an ELF header and its program headers, both in `data`.
+def parse_header(data: bytes, table: bytes) -> Header:
+    """Parses an ELF header, and the program headers whose place it tells.
 
     Raises:
         NotReadable: as for `Image`.
     """
-    if len(data) < _HEADER or data[:6] != b"\x7fELF\x02\x01":  # ELFCLASS64, ELFDATA2LSB
-        raise NotReadable(UNKNOWN_LIBRARY, "not a 64-bit ELF")
+    place, size = table_of(data)
     (machine,) = struct.unpack_from("<H", data, 18)
-    (offset,) = struct.unpack_from("<Q", data, 32)
-    size, count = struct.unpack_from("<HH", data, 54)
-    end = offset + size * count
     if machine not in (X86_64, AARCH64):
         raise NotReadable(UNKNOWN_LIBRARY, f"machine {machine}")
-    if size != _PROGRAM_HEADER or not 0 < count <= _MAX_PROGRAM_HEADERS or end > len(data):
+    if len(table) != size:
         raise NotReadable(UNKNOWN_LIBRARY, "program headers")
     first: int | None = None
     dynamic: tuple[int, int] | None = None
-    for at in range(offset, end, size):
-        kind, _, file_offset, address, _, _, memory_size, _ = struct.unpack_from(
-            "<IIQQQQQQ", data, at
-        )
-        if kind == _PT_LOAD and file_offset == 0 and first is None:
+    for kind, _, offset, address, _, _, memory_size, _ in _PROGRAM_HEADER.iter_unpack(table):
+        if kind == _PT_LOAD and offset == 0 and first is None:
             first = address
         elif kind == _PT_DYNAMIC:
             dynamic = (address, memory_size)
     if first is None or dynamic is None or not 0 < dynamic[1] <= _MAX_DYNAMIC:
         raise NotReadable(UNKNOWN_LIBRARY, "no dynamic section")
-    return Header(machine, first, *dynamic, raw=data[:end])
+    return Header(machine, first, *dynamic, data[:_HEADER_SIZE], place, table)
+
+
+def table_of(data: bytes) -> tuple[int, int]:
+    """Returns the place in the file and the size of the program headers, from the ELF header.
+
+    Raises:
+        NotReadable: as for `Image`.
+    """
+    if len(data) < _HEADER_SIZE or data[:6] != b"\x7fELF\x02\x01":  # ELFCLASS64, ELFDATA2LSB
+        raise NotReadable(UNKNOWN_LIBRARY, "not a 64-bit ELF")
+    (place,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    if size != _PROGRAM_HEADER.size or not 0 < count <= _MAX_PROGRAM_HEADERS:
+        raise NotReadable(UNKNOWN_LIBRARY, "program headers")
+    return place, size * count
 
 
 def gnu_hash(name: bytes) -> int:
@@ -185,6 +198,11 @@ def gnu_hash(name: bytes) -> int:
     return value
 
 
-def _first_bytes(memory: ProcessMemory, mapping: Mapping) -> bytes:
-    size = min(_HEADER + _PROGRAM_HEADER * _MAX_PROGRAM_HEADERS, mapping.end - mapping.start)
-    return memory.read(mapping.start, size)
+def _read_header(memory: ProcessMemory, mapping: Mapping) -> Header:
+    """Reads both headers. BOLT, which made torch 2.15 for aarch64, puts the second one far away."""
+    data = memory.read(mapping.start, _HEADER_SIZE)
+    place, size = table_of(data)
+    address = mapping.address_of(place, size)
+    if address is None:
+        raise NotReadable(UNKNOWN_LIBRARY, "program headers are not mapped")
+    return parse_header(data, memory.read(address, size))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from frtop_probe.proc.memory import NotReadable
-from frtop_probe.unprepared.elf import Image
+from frtop_probe.unprepared.elf import Header, Image
 
 STRIPPED: Final = "ring not readable: stripped libtorch"
 CHANGED: Final = "ring not readable: libtorch on disk differs from the one in memory"
@@ -48,7 +48,7 @@ class StaticSymbols:
         except OSError as error:
             raise NotReadable(NO_FILE, str(error)) from error
         try:
-            value = self._value(descriptor, image.header.raw, name)
+            value = self._value(descriptor, image.header, name)
         except (OSError, struct.error) as error:
             raise NotReadable(NO_FILE, str(error)) from error
         finally:
@@ -57,11 +57,12 @@ class StaticSymbols:
             raise NotReadable(STRIPPED, name)
         return image.bias + value
 
-    def _value(self, descriptor: int, header: bytes, name: str) -> int | None:
+    def _value(self, descriptor: int, header: Header, name: str) -> int | None:
         # The header holds the place of the section table, and the program headers hold the sizes of
         # all segments: no two builds share them.
-        if os.pread(descriptor, len(header), 0) != header:
-            raise NotReadable(CHANGED)
+        for expected, at in ((header.own, 0), (header.table, header.place)):
+            if os.pread(descriptor, len(expected), at) != expected:
+                raise NotReadable(CHANGED)
         status = os.fstat(descriptor)
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, name)
         if key not in self._values:
