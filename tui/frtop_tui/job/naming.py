@@ -46,6 +46,7 @@ MAX_HOSTS: Final = 65_536
 """Names in a host list: ClusterShell makes a text of each, however many there are."""
 _NODE: Final = re.compile(r"[\w.-]+")
 _SEPARATORS: Final = re.compile(r"[,!&^\s](?![^\[]*\])")
+_BALANCED: Final = re.compile(r"(?:[^\[\]]|\[[^\[\]]*\])*")
 _BRACKETS: Final = re.compile(r"\[([^\]]*)\]")
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?(?:/(\d+))?")
 _DIGITS: Final = re.compile(r"\d+")
@@ -153,6 +154,8 @@ def unfolded_hosts(text: str, most: int | None = None) -> list[str]:
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415
 
     most = MAX_HOSTS if most is None else most
+    if not _BALANCED.fullmatch(text):  # what is in it cannot be counted
+        raise ValueError("its brackets do not match")
     if sum(map(_count, _SEPARATORS.split(text))) > most:
         raise ValueError(f"it has more than {most:,} names")
     try:
