@@ -8,13 +8,14 @@ never built.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.cache import LRUCache
 from textual.geometry import Region, Size
 from textual.markup import escape
 from textual.message import Message
@@ -78,10 +79,11 @@ class LineView(ScrollView, can_focus=True):
         """Number of regions that `redraw` repainted; tests count them."""
         self._title = ""
         self._lines: Sequence[Line] = UNDRAWN
+        self._width = 0
+        """Cells of each of `_lines`; `room` takes 5 µs to compute, too long for every line."""
         self._shown: dict[int, Line] = {}
         self._tone_styles: dict[tuple[str, bool], Style] = {}
         """Style of a tone, without or with the cursor on the line."""
-        self._strips: LRUCache[tuple[Line, int, bool], Strip] = LRUCache(128)
 
     def content(self, width: int) -> Sequence[Line]:
         """All lines, `width` cells wide; a lazy sequence where there are thousands."""
@@ -94,9 +96,9 @@ class LineView(ScrollView, can_focus=True):
 
     def redraw(self) -> None:
         """Builds the lines again and repaints the visible cells that changed."""
-        if not self.room:
+        if not (width := self.room):
             return
-        self._lines = self.content(self.room)
+        self._lines, self._width = self.content(width), width
         self._measure()
         top, height = self.scroll_offset.y, self.scrollable_content_region.height
         shown: dict[int, Line] = {}
@@ -146,21 +148,21 @@ class LineView(ScrollView, can_focus=True):
         return self._lines[y] if 0 <= y < len(self._lines) else NO_LINE
 
     def render_line(self, y: int) -> Strip:
-        width = self.room
-        if self._lines is UNDRAWN and width:
-            self._lines = self.content(width)  # painted before it was told that it has room
+        if self._lines is UNDRAWN and (width := self.room):
+            # Painted before it was told that it has room.
+            self._lines, self._width = self.content(width), width
         y += self.scroll_offset.y
         line = self._shown.get(y) or self._line(y)
         chosen = self.has_cursor and y == self.cursor and self.has_focus and y < len(self._lines)
-        key = (line, width, chosen)
-        if (strip := self._strips.get(key)) is None:
-            strip = self._strips[key] = self._strip(line, width, chosen)
-        return strip
+        return self._strip(line, self._width, chosen)
 
     def _strip(self, line: Line, width: int, chosen: bool) -> Strip:
-        segments = [Segment(printable(text), self._style(tone, chosen)) for text, tone in line]
-        # Equal neighbours are joined: every segment costs a colour sequence.
-        return Strip(segments).adjust_cell_length(width, self._style("", chosen)).simplify()
+        # Neighbours of one tone are joined: every segment costs time, and a colour sequence.
+        segments = [
+            Segment(printable("".join([text for text, _ in run])), self._style(tone, chosen))
+            for tone, run in groupby(line, itemgetter(1))
+        ]
+        return Strip(segments).adjust_cell_length(width, self._style("", chosen))
 
     def _style(self, tone: str, chosen: bool) -> Style:
         if (style := self._tone_styles.get((tone, chosen))) is None:
@@ -179,7 +181,6 @@ class LineView(ScrollView, can_focus=True):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._strips.clear()
         self._tone_styles.clear()
 
     def on_mount(self) -> None:

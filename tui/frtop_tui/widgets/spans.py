@@ -155,16 +155,15 @@ def reflow(line: Line, width: int, indent: str = "") -> list[Line]:
 def changed_columns(old: Line, new: Line) -> Sequence[tuple[int, int]]:
     """Where two lines differ, as (column, width) of each changed span."""
     found: list[tuple[int, int]] = []
-    x = 0
-    for index, after in enumerate(new):
-        before = old[index] if index < len(old) else ("", "")
+    x = same = 0
+    for before, after in zip(old, new, strict=False):
         width = cells(after[0])
-        if cells(before[0]) != width:
-            rest = max(width_of(old[index:]), width_of(new[index:]))
-            return [*found, (x, rest)]
         if before != after:
+            if cells(before[0]) != width:
+                break
             found.append((x, width))
         x += width
-    if len(old) > len(new):
-        found.append((x, width_of(old[len(new) :])))
+        same += 1
+    if rest := max(width_of(old[same:]), width_of(new[same:])):
+        found.append((x, rest))
     return found
