@@ -16,13 +16,10 @@ class GroupAcross(NamedTuple):
     key: GroupKey
     label: str
     """Its description; "" without one."""
+    axis: tuple[str, int]
+    """The description without its number, and the size: the same for all groups of one axis."""
     members: tuple[int, ...]
     exact: bool
-
-    @property
-    def axis(self) -> tuple[str, int]:
-        """The description without its number, and the size: the same for all groups of one axis."""
-        return without_number(self.label), len(self.members)
 
 
 class AlikeGroups:
@@ -56,6 +53,8 @@ class AlikeGroups:
         if known is None:
             label = group.description if group.description not in ("", "undefined") else ""
             key = GroupKey(group.name, group.ranks, group.epoch)
-            known = GroupAcross(key, label, members_of(group.ranks), group.exact)
+            members = members_of(group.ranks)
+            axis = without_number(label), len(members)
+            known = GroupAcross(key, label, axis, members, group.exact)
             self._known[group] = known
         return known

@@ -12,7 +12,7 @@ from typing import Final
 
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, StepSplit
-from frtop_tui.statistics.alike_groups import AlikeGroups, GroupAcross
+from frtop_tui.statistics.alike_groups import AlikeGroups
 from frtop_tui.statistics.answers import RankAnswer, clock_error
 from frtop_tui.statistics.merged_calls import MOST_ROWS, CallSums, ops_by_row, rows_of
 from frtop_tui.statistics.module_tree import ModuleKey, ModuleSums, add_modules, module_rows
@@ -20,7 +20,8 @@ from frtop_tui.statistics.sampled_ops import JoinedGroup, RowKey
 
 MOST_STEPS: Final = 4096
 """Steps of one rank."""
-NO_GROUP: Final = ("", 0)
+NO_GROUP: Final = (("", 0), None)
+"""Name and key of a group that the rank has not told of."""
 
 
 class _Slice:
@@ -51,6 +52,8 @@ class StatisticsMerger:
         self._ranks = frozenset(ranks) if ranks is not None else None
         self._of_groups = frozenset(groups) if groups is not None else None
         self._slices: dict[int, _Slice] = {}
+        self._rows: dict[RowKey, CallSums] = {}
+        """One slice's sums of each row."""
         self._groups: dict[GroupKey, JoinedGroup] = {}
         self._steps: defaultdict[int, deque[StepSplit]] = defaultdict(
             lambda: deque(maxlen=MOST_STEPS)
@@ -63,7 +66,7 @@ class StatisticsMerger:
         self._slices[number] = _Slice(since_ns, until_ns)
 
     def add(self, number: int, answer: RankAnswer) -> None:
-        """Adds what one rank did in a slice; call it once per rank and slice."""
+        """Adds what one rank did in a slice; call it once per rank and slice, in their order."""
         one = self._slices.get(number)
         if one is None or answer.rank in one.from_ns:
             return
@@ -87,44 +90,44 @@ class StatisticsMerger:
         if self._ranks is None or answer.rank in self._ranks:
             add_modules(one.modules, answer)
         groups = self._alike.of_rank(answer.groups)
-        names = {local: self._alike.name(one) for local, one in groups.items()}
+        names = {local: (self._alike.name(one), one.key) for local, one in groups.items()}
+        sites = (None, *answer.sites)
         rows: list[RowKey | None] = [None]
         counted = self._ranks is None or answer.rank in self._ranks
         for call in answer.statistics.calls:
-            known = groups.get(call.group)
-            key = (
-                call.kind,
-                names.get(call.group, NO_GROUP),
-                answer.site(call.site),
-                call.size_class,
-                call.p2p,
-                call.on_device,
-            )
+            name, group = names.get(call.group, NO_GROUP)
+            site = sites[call.site] if 0 <= call.site < len(sites) else None
+            key = (call.kind, name, site, call.size_class, call.p2p, call.on_device)
             rows.append(key)
-            if call.count and counted and self._is_wanted(known):
+            if call.count and counted and (self._of_groups is None or group in self._of_groups):
                 sums = one.sums.get(key)
                 if sums is None:
                     if len(one.sums) >= MOST_ROWS:
                         continue
-                    sums = one.sums[key] = CallSums()
-                sums.add(call, answer.rank, known.key if known is not None else None)
+                    sums = one.sums[key] = self._new_sums(key)
+                sums.add(call, answer.rank, group, number)
         for sampled in answer.statistics.samples:
             known = groups.get(sampled.group)
-            if known is None or not known.exact or not self._is_wanted(known):
+            if known is None or not known.exact:
+                continue
+            if self._of_groups is not None and known.key not in self._of_groups:
                 continue
             joined = self._groups.get(known.key)
             if joined is None:
                 joined = self._groups[known.key] = JoinedGroup(known)
             joined.add(answer, sampled, rows, number)
 
-    def _is_wanted(self, known: GroupAcross | None) -> bool:
-        if self._of_groups is None:
-            return True
-        return known is not None and known.key in self._of_groups
+    def _new_sums(self, key: RowKey) -> CallSums:
+        """Empty sums of a row for another slice."""
+        like = self._rows.get(key)
+        sums = CallSums({}, {}) if like is None else CallSums(like.ranks, like.groups)
+        self._rows[key] = sums
+        return sums
 
     def forget(self, before_ns: int) -> None:
         """Forgets slices that ended before that time on the operator's clock."""
         self._slices = {n: one for n, one in self._slices.items() if one.until_ns > before_ns}
+        self._rows = {key: sums for one in self._slices.values() for key, sums in one.sums.items()}
         first = min(self._slices, default=0)
         for key, group in list(self._groups.items()):
             group.forget(first)
@@ -145,17 +148,18 @@ class StatisticsMerger:
         slices = [self._slices[number] for number in numbers]
         begin_ns = slices[0].since_ns if since_ns else 0
         answered = {rank for one in slices for rank in one.from_ns}
-        seconds: defaultdict[int, float] = defaultdict(float)
+        seconds = dict.fromkeys(answered, 0.0)
         for one in slices:
             for rank, from_ns in one.from_ns.items():
-                seconds[rank] += max(0, one.until_ns - from_ns) / 1e9
+                if from_ns < one.until_ns:
+                    seconds[rank] += (one.until_ns - from_ns) / 1e9
         groups = [group.build(errors, numbers[0]) for group in self._groups.values()]
-        rows = rows_of(_all_sums(slices), ops_by_row(ops for _, ops in groups), seconds)
+        rows = rows_of(_all_sums(slices, numbers[0]), ops_by_row(ops for _, ops in groups), seconds)
         error = clock_error([errors.get(host) for host in self._hosts])
         return JobStatistics(
             since_ns=slices[0].since_ns,
             until_ns=slices[-1].until_ns,
-            from_ns=_complete_from(slices, answered),
+            from_ns=_complete_from(slices, len(answered)),
             ranks=tuple(sorted(answered)),
             missing=tuple(sorted(set(expected) - answered)),
             calls=rows.calls,
@@ -172,19 +176,24 @@ class StatisticsMerger:
         )
 
 
-def _all_sums(slices: list[_Slice]) -> dict[RowKey, CallSums]:
+def _all_sums(slices: list[_Slice], first: int) -> dict[RowKey, CallSums]:
+    """The sums of these slices, the last ones from number `first` on."""
     total: dict[RowKey, CallSums] = {}
     for one in slices:
         for key, sums in one.sums.items():
-            total.setdefault(key, CallSums()).merge(sums, newest=one is slices[-1])
+            if key not in total:
+                ranks = {rank: n for rank, n in sums.ranks.items() if n >= first}
+                groups = {group: n for group, n in sums.groups.items() if n >= first}
+                total[key] = CallSums(ranks, groups)
+            total[key].merge(sums, newest=one is slices[-1])
     return total
 
 
-def _complete_from(slices: list[_Slice], ranks: Collection[int]) -> int:
-    """The time from which every op of all these ranks is counted."""
+def _complete_from(slices: list[_Slice], ranks: int) -> int:
+    """The time from which every op of all ranks is counted; `ranks` is their number."""
     complete = slices[-1].until_ns
     for one in reversed(slices):
-        if any(rank not in one.from_ns for rank in ranks) and one is not slices[-1]:
+        if len(one.from_ns) < ranks and one is not slices[-1]:
             break
         complete = max(one.since_ns, *one.from_ns.values()) if one.from_ns else one.until_ns
         if complete > one.since_ns:
