@@ -104,6 +104,36 @@ def test_slices_make_one_window_and_are_forgotten() -> None:
     assert min(later.steps[0], key=lambda one: one.number).number == 100
 
 
+def test_a_row_of_a_shorter_window_has_only_the_ranks_and_groups_of_that_window() -> None:
+    merger = StatisticsMerger()
+    for number, ranks in enumerate(((0, 1, 2, 3), (2, 3))):
+        begin = number * 10 * S
+        merger.begin(number, begin, begin + 10 * S)
+        for rank in ranks:
+            pair = group(1, "0-1", "tp:0") if rank < 2 else group(1, "2-3", "tp:1")
+            mine = [op(number + 1, begin + S, MS)]
+            window = WINDOW._replace(since_ns=begin, until_ns=begin + 10 * S)
+            merger.add(number, answer(rank, mine, window, groups=(pair,)))
+    both, last = (merger.build(ONE_HOST, range(4), since) for since in (0, 10 * S))
+    assert both is not None
+    assert last is not None
+    rows = [(one.count, one.ranks, len(one.groups)) for one in (both.calls[0], last.calls[0])]
+    assert rows == [(6, (0, 1, 2, 3), 2), (2, (2, 3), 1)]
+    assert last.calls[0].rate == pytest.approx(0.2)
+
+
+def test_impossible_durations_are_not_counted() -> None:
+    merger = StatisticsMerger()
+    merger.begin(0, 0, 10 * S)
+    true = answer(0, [op(1, S, MS), op(2, 2 * S, MS)], WINDOW)
+    (call,) = true.statistics.calls
+    false = replace(call, durations=(*call.durations, (2**40, 9)))
+    merger.add(0, true)
+    merger.add(0, true._replace(rank=1, statistics=replace(true.statistics, calls=(false,))))
+    (row,) = built(merger, 2).calls
+    assert row.p95_ns == pytest.approx(MS, rel=0.05)
+
+
 def test_what_was_pending_in_an_older_slice_is_pending_no_more() -> None:
     merger = StatisticsMerger()
     for number in range(2):
