@@ -1,6 +1,7 @@
 """Real jobs of each launcher hang: frtop names the rank, with the recorder and without.
 
-`LAUNCHERS=/path/to/python` names one with accelerate, deepspeed, lightning and ray[train].
+`LAUNCHERS=/path/to/python` names one with accelerate, deepspeed, lightning and ray[train]; Slurm is
+one of two nodes that the test starts.
 """
 
 from __future__ import annotations
@@ -9,18 +10,26 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from e2e.conftest import JOBS, family, frtop, own_home
+from files.logs.making import slurm
+from free_port import free_port
 from waiting import wait_for
 
 pytestmark = [pytest.mark.job, pytest.mark.long, pytest.mark.timeout(400)]
 PYTHON = os.environ.get("LAUNCHERS", sys.executable)
 BIN = Path(PYTHON).parent
 HANGS = "told_to_hang.py"
+RAY_NODE = """
+"$1" start --head --port 0 --num-cpus 4 --disable-usage-stats --include-dashboard False
+FRTOP_OFF=1 RAY_ADDRESS=auto exec "$0" "$2" .
+"""
 PROGRAMS = (JOBS, Path(__file__).parent / "jobs")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "torch": (PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
@@ -30,9 +39,17 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "deepspeed": (f"{BIN}/deepspeed", "--num_accelerators", "2", "deepspeed_zero.py", "."),
     "lightning": (PYTHON, "lightning_ddp.py", "."),
     "ray": (PYTHON, "ray_train.py", "."),
+    "ray start": ("sh", "-c", RAY_NODE, PYTHON, f"{BIN}/ray", "ray_train.py"),
 }  # fmt: skip
 SETTINGS = {"ACCELERATE_USE_CPU": "1", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1",
-            "RAY_USAGE_STATS_ENABLED": "0"}  # fmt: skip
+            "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # fmt: skip
+RUN = (sys.executable, "-m", "frtop_tui", "run")
+OF_A_TASK = ("sh", "-c", 'RANK=$SLURM_PROCID exec "$@"', "sh", PYTHON, HANGS, ".", "1")
+UNDER_SLURM: dict[str, tuple[str, ...]] = {
+    "unprepared": ("srun", "-N", "2", "-n", "2", *OF_A_TASK),
+    "run-srun": (*RUN, "--", "srun", "-N", "2", "-n", "2", *OF_A_TASK),
+    "srun-run": ("srun", "-n", "1", *RUN, "--record", "boxes", "--", *COMMANDS["torch"]),
+}
 
 
 def has(package: str) -> bool:
@@ -46,16 +63,14 @@ def verdict_on(command: tuple[str, ...], folder: Path, *, recorded: bool) -> dic
     os.mkfifo(folder / "shard")
     paths = [str(next((one / word for one in PROGRAMS if (one / word).is_file()), word))
              for word in command]  # fmt: skip
-    prepared = [sys.executable, "-m", "frtop_tui", "run", "--"] if recorded else []
     name = next((one.rpartition("/")[2] for one in command if one.endswith(".py")), HANGS)
-    if name == "ray_train.py":
-        name = "ray._private.workers.default_worker" if recorded else "RayTrainWorker"
+    name = "RayTrainWorker" if name == "ray_train.py" else name
     with pytest.MonkeyPatch.context() as patch, own_home(patch) as home:
         patch.setenv("FRTOP_UNPREPARED", "0" if recorded else "1")
         for setting, value in SETTINGS.items():
             patch.setenv(setting, value)
         log = (folder / "log").open("w")
-        job = subprocess.Popen([*prepared, *paths], stdout=log, stderr=log, cwd=folder)
+        job = subprocess.Popen(paths, stdout=log, stderr=log, cwd=folder)
 
         def hung() -> dict[str, Any] | None:
             done = frtop("diagnose", "--json", "--wait", "30", "--job", name)
@@ -66,8 +81,10 @@ def verdict_on(command: tuple[str, ...], folder: Path, *, recorded: bool) -> dic
             return wait_for(hung, (folder / "log").read_text, 240, 1)
         finally:
             log.close()
-            for process in family(home):
-                process.kill()
+            for one in family(home):  # Ray's titles overwrite the environment of children
+                with suppress(psutil.NoSuchProcess):
+                    for process in (*one.children(recursive=True), one):
+                        process.kill()
             job.kill()
             job.wait()
 
@@ -83,6 +100,21 @@ def check(said: dict[str, Any], *, recorded: bool) -> None:
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "unprepared"])
 @pytest.mark.parametrize("package", COMMANDS)
 def test_a_hang_is_named(package: str, recorded: bool, tmp_path: Path) -> None:
-    if not has(package):
+    if not has(package.partition(" ")[0]):
         pytest.skip(f"LAUNCHERS has no {package}")
-    check(verdict_on(COMMANDS[package], tmp_path, recorded=recorded), recorded=recorded)
+    command = (*RUN, "--", *COMMANDS[package]) if recorded else COMMANDS[package]
+    check(verdict_on(command, tmp_path, recorded=recorded), recorded=recorded)
+
+
+@pytest.mark.parametrize("way", UNDER_SLURM)
+@pytest.mark.skipif(not slurm.is_installed(), reason="there is no Slurm, or this is not root")
+def test_a_hang_under_slurm_is_named(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    with slurm.slurm(tmp_path / "slurm") as env:
+        for name, value in (*env.items(), ("MASTER_PORT", str(free_port()))):
+            monkeypatch.setenv(name, value)
+        recorded = way != "unprepared"
+        check(verdict_on(UNDER_SLURM[way], tmp_path, recorded=recorded), recorded=recorded)

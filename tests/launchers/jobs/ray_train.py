@@ -1,5 +1,6 @@
 """Two workers of Ray Train. Rank 1 reads FOLDER/shard, a pipe, before step 20."""
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ def train(config):
 
 
 folder = str(Path(sys.argv[1]).resolve())
-ray.init(num_cpus=4, include_dashboard=False)
+ray.init(num_cpus=None if "RAY_ADDRESS" in os.environ else 4, include_dashboard=False)
 TorchTrainer(
     train, train_loop_config={"folder": folder}, scaling_config=ScalingConfig(num_workers=2),
     run_config=RunConfig(storage_path=folder),
