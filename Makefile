@@ -7,7 +7,7 @@ TORCH  ?= 2.15.0
 PYTEST := $(BIN)/pytest -n $(shell echo $$(( $$(nproc) * 2 ))) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-long test-native test-sanitized check drop zoo chaos fuzz soak restarts matrix logs bench gpu-kit dist native-package docs test-torch torch-suite clean
+.PHONY: help venv demo test test-long test-native test-sanitized check drop zoo chaos fuzz soak restarts matrix aarch64 logs bench gpu-kit dist native-package docs test-torch torch-suite clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -64,6 +64,9 @@ restarts: venv  ## ranks that come and go under one agent: make restarts COUNT=1
 
 matrix: venv  ## several torches by several Pythons: make matrix MATRIX='--torch 2.15.0 --folder DIR'
 	cd tests && ../$(BIN)/python -m compat $(MATRIX)
+
+aarch64: venv  ## tests without torch on an emulated aarch64; needs root: make aarch64 AARCH64='tests/ring'
+	$(BIN)/python tests/aarch64.py $(AARCH64)
 
 logs: venv  ## logs of faults made on purpose, on which the reader of logs is tested: make logs OUT=/tmp/logs
 	cd tests && ../$(BIN)/python -m files.logs.making $(OUT) $(LOGS)
