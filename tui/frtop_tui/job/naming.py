@@ -173,8 +173,8 @@ def _range_size(text: str) -> int:
     numbers = _DIGITS.findall(text)
     if any(len(number) > _LONGEST for number in numbers):
         return MAX_HOSTS + 1
-    if (found := _RANGE.fullmatch(text)) is None:
-        return 1 + sum(map(int, numbers))
+    if (found := _RANGE.fullmatch(text.strip())) is None:
+        raise ValueError(f"{text!r} is no range")  # ClusterShell may still unfold it
     first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
     return 1 + max(0, last - first) // max(1, step)
 
