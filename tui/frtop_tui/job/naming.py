@@ -47,9 +47,8 @@ MAX_HOSTS: Final = 65_536
 _NODE: Final = re.compile(r"[\w.-]+")
 _SEPARATORS: Final = re.compile(r"[,!&^\s](?![^\[]*\])")
 _BALANCED: Final = re.compile(r"(?:[^\[\]]|\[[^\[\]]*\])*")
-_BRACKETS: Final = re.compile(r"\[([^\]]*)\]")
+_BRACKETS: Final = re.compile(r"(\d*)\[([^\]]*)\](?=(\d*))")
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?(?:/(\d+))?")
-_DIGITS: Final = re.compile(r"\d+")
 _LONGEST: Final = 12
 """Digits of a number in a range."""
 NO_RUN: Final = ("", "none")
@@ -166,17 +165,20 @@ def unfolded_hosts(text: str, most: int | None = None) -> list[str]:
 
 def _count(name: str) -> int:
     """An upper bound on the names in a folded one, without unfolding it."""
-    return prod(sum(map(_range_size, one.split(","))) for one in _BRACKETS.findall(name))
+    return prod(
+        sum(_range_size(before, one, behind) for one in ranges.split(","))
+        for before, ranges, behind in _BRACKETS.findall(name)
+    )
 
 
-def _range_size(text: str) -> int:
-    numbers = _DIGITS.findall(text)
-    if any(len(number) > _LONGEST for number in numbers):
-        return MAX_HOSTS + 1
+def _range_size(before: str, text: str, behind: str) -> int:
+    """At most so many names: for ClusterShell `1[0-27]2` is a range from 102 to 1272."""
     if (found := _RANGE.fullmatch(text.strip())) is None:
         raise ValueError(f"{text!r} is no range")  # ClusterShell may still unfold it
-    first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
-    return 1 + max(0, last - first) // max(1, step)
+    if any(len(before + number + behind) > _LONGEST for number in found.groups("")):
+        return MAX_HOSTS + 1
+    first, last = (int(before + number + behind) for number in (found[1], found[2] or found[1]))
+    return 1 + max(0, last - first) // max(1, int(found[3] or 1))
 
 
 def group_label(name: str, description: str) -> str:
