@@ -75,7 +75,10 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
             if time.monotonic() > end:
                 raise TimeoutError("Slurm's nodes did not come up")
             time.sleep(0.2)
-        yield env
+        try:
+            yield env
+        finally:
+            _end_jobs(env)
     finally:
         _stop(folder)
 
@@ -83,6 +86,14 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
 def _run(env: Mapping[str, str], *command: str) -> str:
     whole = {**os.environ, **env}
     return subprocess.run(command, env=whole, check=True, capture_output=True, text=True).stdout
+
+
+def _end_jobs(env: Mapping[str, str]) -> None:
+    """Ends what runs still: processes of steps would outlive slurmd."""
+    _run(env, "scancel", "--user=root")
+    end = time.monotonic() + _READY_S
+    while _run(env, "squeue", "-h") and time.monotonic() < end:
+        time.sleep(0.2)
 
 
 def _stop(folder: Path) -> None:
