@@ -56,6 +56,7 @@ TESTS: Final = tuple(
     )
 )
 SCANNER: Final = "tests/unprepared/discovery/test_scanner.py"
+REQUESTS: Final = "tests/agent/test_request_handler.py"
 NOT_EMULATED: Final = (
     # /proc/PID/exe and cmdline of another process are those of the emulator.
     "tests/unprepared/discovery/test_real_jobs.py",
@@ -73,6 +74,8 @@ NOT_EMULATED: Final = (
     "tests/stacks/test_native_stacks.py",
     "tests/stacks/test_stacks.py::test_a_stack_has_its_source",
     "tests/stacks/test_stacks.py::test_a_hung_file_system_delays_no_dump",
+    "tests/agent/test_snapshots.py",
+    f"{REQUESTS}::test_the_owner_acts_a_reader_reads_and_a_stranger_is_refused",
 )
 RESULTS: Final = "var/tmp/results.xml"
 TORCH: Final = "opt/torch"
