@@ -26,7 +26,7 @@ def graph(
     return sparkline(values, width, highest) if values and width > 0 else ""
 
 
-@lru_cache(4096)
+@lru_cache(512)  # each keeps up to 320 values
 def sparkline(values: tuple[int, ...], width: int, highest: int = 0) -> str:
     """Values in a row of `width` bars, oldest first.
 
