@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -23,36 +24,6 @@ MAX_POINTS: Final = 4096
 UNKNOWN: Final = -1
 
 
-class Past:
-    """The values of a history, oldest first. They stay packed until somebody asks."""
-
-    __slots__ = ("_packed", "_points", "_values")
-
-    def __init__(self, packed: wire.HistoryColumn, points: int) -> None:
-        self._packed, self._points = packed, points
-        self._values: tuple[int, ...] | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Past) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[wire.HistoryColumn, int]:
-        return self._packed, self._points
-
-    def values(self) -> tuple[int, ...]:
-        if self._values is None:
-            try:
-                self._values = tuple(unpack_column(self._packed, self._points))
-            except ValueError:  # from a damaged file, or from something that is no agent
-                self._values = ()
-        return self._values
-
-
-NO_PAST: Final = Past(wire.HistoryColumn(0), 0)
-
-
 class GaugedSubject(Struct, frozen=True):
     """One subject with its newest figures; unknown figures are left out.
 
@@ -66,7 +37,7 @@ class GaugedSubject(Struct, frozen=True):
     keys: tuple[int, ...] = ()
     problem: str = ""
     values: Mapping[str, int] = struct_field(default_factory=dict)
-    history: Mapping[str, Past] = struct_field(default_factory=dict)
+    history: Mapping[str, wire.HistoryColumn] = struct_field(default_factory=dict)
 
 
 class HostGauges(Struct, frozen=True):
@@ -76,7 +47,7 @@ class HostGauges(Struct, frozen=True):
     subjects: tuple[GaugedSubject, ...] = ()
     notes: tuple[str, ...] = ()
     points: int = 0  # of the history, 0 for none
-    times: Past = NO_PAST
+    times: wire.HistoryColumn = wire.HistoryColumn(0)
 
     def of_kind(self, kind: str) -> tuple[GaugedSubject, ...]:
         """The subjects of one kind, ordered by name."""
@@ -89,11 +60,12 @@ class HostGauges(Struct, frozen=True):
 
     def past(self, subject: GaugedSubject, gauge: str) -> tuple[int, ...]:
         """The history of a gauge, oldest first, with `UNKNOWN` for missing values."""
-        return subject.history.get(gauge, NO_PAST).values()
+        column = subject.history.get(gauge)
+        return _unpacked(column, self.points) if column is not None else ()
 
     def past_times(self) -> tuple[int, ...]:
         """When the values of the history were read, by the host's clock."""
-        return self.times.values() if self.points else ()
+        return _unpacked(self.times, self.points) if self.points else ()
 
     def as_of(self, place: int) -> HostGauges:
         """The gauges at one of the times of the history."""
@@ -120,6 +92,14 @@ class HostGauges(Struct, frozen=True):
         return next((one.values for one in self.subjects if one.kind == "host"), {})
 
 
+@lru_cache(1024)  # each keeps up to 320 values, some 10 kB
+def _unpacked(column: wire.HistoryColumn, points: int) -> tuple[int, ...]:
+    try:
+        return tuple(unpack_column(column, points))
+    except ValueError:  # from a damaged file, or from something that is no agent
+        return ()
+
+
 @dataclass(slots=True)
 class GaugeRecord:
     """What a host's agent has reported of its gauges; `view` is rebuilt when that changes."""
@@ -130,8 +110,6 @@ class GaugeRecord:
     _series: dict[int, wire.GaugeSeries] = field(default_factory=dict)
     _values: dict[int, int] = field(default_factory=dict)
     _history: wire.GaugeHistory = field(default_factory=wire.GaugeHistory)
-    _past: dict[int, dict[str, Past]] = field(default_factory=dict)
-    _times: Past = NO_PAST
     _view: HostGauges | None = None
     _ordered: list[tuple[int, wire.GaugeSubject]] | None = None  # as a view has them
 
@@ -161,19 +139,12 @@ class GaugeRecord:
     def apply_history(self, history: wire.GaugeHistory) -> None:
         """Takes in the last ten minutes, replacing what was known of them."""
         if 0 <= history.points <= MAX_POINTS and len(history.columns) <= MAX_SERIES:
-            self._take_history(history)
+            self._history = history
             self._view = self._ordered = None
-
-    def _take_history(self, history: wire.GaugeHistory) -> None:
-        self._history, self._past = history, {}
-        for column in history.columns:
-            of_subject = self._past.setdefault(column.series.subject, {})
-            of_subject[column.series.gauge] = Past(column.values, history.points)
-        self._times = Past(history.times, history.points)
 
     def forget(self) -> None:
         """Forgets everything: another agent has other numbers."""
-        self._take_history(wire.GaugeHistory())
+        self._history = wire.GaugeHistory()
         self._subjects, self._series, self._values, self._notes = {}, {}, {}, ()
         self._at_ns, self._view, self._ordered = -1, None, None
 
@@ -188,19 +159,24 @@ class GaugeRecord:
         for number, value in self._values.items():
             series = self._series[number]
             values.setdefault(series.subject, {})[series.gauge] = value
+        past: dict[int, dict[str, wire.HistoryColumn]] = {}
+        for column in self._history.columns:
+            past.setdefault(column.series.subject, {})[column.series.gauge] = column.values
         if self._ordered is None:
             known = self._subjects or {one.id: one for one in self._history.subjects}
             self._ordered = sorted(known.items(), key=lambda item: _place(item[1]))
         subjects = [
             GaugedSubject(
                 one.kind, one.name, one.detail, one.keys, one.problem,
-                values.get(number, {}), self._past.get(number, {}),
+                values.get(number, {}), past.get(number, {}),
             )
             for number, one in self._ordered
         ]  # fmt: skip
-        at_ns = self._at_ns if self._at_ns >= 0 else (self._times.values() or (0,))[-1]
+        points = self._history.points
+        times = self._history.times
+        at_ns = self._at_ns if self._at_ns >= 0 else (_unpacked(times, points) or (0,))[-1]
         notes = self._notes or self._history.notes
-        return HostGauges(at_ns, tuple(subjects), notes, self._history.points, self._times)
+        return HostGauges(at_ns, tuple(subjects), notes, points, times)
 
     def _forget(self, gone: frozenset[int]) -> None:
         for number in gone:

@@ -166,18 +166,18 @@ def unfolded_hosts(text: str, most: int | None = None) -> list[str]:
 def _count(name: str) -> int:
     """An upper bound on the names in a folded one, without unfolding it."""
     return prod(
-        sum(_range_size(before, one, behind) for one in ranges.split(","))
-        for before, ranges, behind in _BRACKETS.findall(name)
+        sum(_range_size(before, one, after) for one in ranges.split(","))
+        for before, ranges, after in _BRACKETS.findall(name)
     )
 
 
-def _range_size(before: str, text: str, behind: str) -> int:
+def _range_size(before: str, text: str, after: str) -> int:
     """At most so many names: for ClusterShell `1[0-27]2` is a range from 102 to 1272."""
     if (found := _RANGE.fullmatch(text.strip())) is None:
         raise ValueError(f"{text!r} is no range")  # ClusterShell may still unfold it
-    if any(len(before + number + behind) > _LONGEST for number in found.groups("")):
+    if any(len(before + number + after) > _LONGEST for number in found.groups("")):
         return MAX_HOSTS + 1
-    first, last = (int(before + number + behind) for number in (found[1], found[2] or found[1]))
+    first, last = (int(before + number + after) for number in (found[1], found[2] or found[1]))
     return 1 + max(0, last - first) // max(1, int(found[3] or 1))
 
 
