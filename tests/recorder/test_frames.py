@@ -18,6 +18,8 @@ import asyncio, ctypes, sys, threading
 from frtop_probe.recorder.native import check
 
 lib = ctypes.PyDLL(sys.argv[1])
+table = (ctypes.c_void_p * 8192)()
+lib.frtop_place_codes(table)
 
 class Kernels:
     frtop_check_stack = lib.frtop_stack
