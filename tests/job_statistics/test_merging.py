@@ -127,7 +127,7 @@ def test_impossible_durations_are_not_counted() -> None:
     merger.begin(0, 0, 10 * S)
     true = answer(0, [op(1, S, MS), op(2, 2 * S, MS)], WINDOW)
     (call,) = true.statistics.calls
-    false = replace(call, durations=(*call.durations, (2**40, 9)))
+    false = replace(call, durations=((-1, 9), *call.durations, (2**40, 9)))
     merger.add(0, true)
     merger.add(0, true._replace(rank=1, statistics=replace(true.statistics, calls=(false,))))
     (row,) = built(merger, 2).calls

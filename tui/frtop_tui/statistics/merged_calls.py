@@ -53,11 +53,10 @@ class CallSums:
         durations = self.durations
         if one.durations and one.durations[-1][0] >= len(durations):
             self._reach(one.durations[-1][0])
-        try:
-            for bucket, count in one.durations:
+        known = len(durations)
+        for bucket, count in one.durations:
+            if 0 <= bucket < known:  # impossible ones do not count
                 durations[bucket] += count
-        except IndexError:
-            pass  # impossible ones do not count, nor do those after them
         self.ranks[rank] = number
         if group is not None:
             self.groups[group] = number
