@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -58,17 +59,24 @@ def measure() -> dict[str, list[tuple[int, bool]]]:
             return dist.all_reduce(tensor)
         return work.wait()
 
-    def functionally(values: Any, sleep: float = 0.0) -> Any:
-        if rank == 0 and sleep:
+    def functionally(sleep: float) -> None:
+        if rank == 0:
             time.sleep(sleep)
-        return functional.wait_tensor(functional.all_reduce(values, "sum", dist.group.WORLD))
+        result = functional.all_reduce(torch.ones(1000), "sum", dist.group.WORLD)
+        values = result.elem.numpy()  # reading `result` itself would wait
+        while values[-1] == 1:  # until both ranks' ones are added
+            os.sched_yield()
+        seen.append(time.monotonic_ns())
+        functional.wait_tensor(result)
 
     uses: dict[str, Callable[[float], object]] = {
         "synchronous, then asleep": lambda _: dist.all_reduce(tensor),
         "synchronous, one waits for the other": lambda sleep: passed(False, sleep),
         "asynchronous, waited for at once": lambda sleep: passed(True, sleep),
-        "functional, one waits for the other": lambda sleep: functionally(tensor, sleep),
-        "functional, 8 MB": lambda _: functionally(large),
+        "functional, one waits for the other": functionally,
+        "functional, 8 MB": lambda _: functional.wait_tensor(
+            functional.all_reduce(large, "sum", dist.group.WORLD)
+        ),
         "send and recv": lambda _: dist.send(tensor, peer) if rank else dist.recv(tensor, peer),
         "asynchronous, waited for after a sleep": lambda sleep: seen.append(
             _late(dist, tensor, sleep)

@@ -101,7 +101,7 @@ def read_header(data: bytes, size: int, path: Path) -> tuple[RingHeader, Shape]:
         main_ident,
         *_,
     ) = fields = layout.HEADER.unpack_from(data, 0)
-    if magic != layout.MAGIC:
+    if magic != layout.MAGIC or not version:
         raise RingError(f"{path.name}: not a ring, or not completely created yet")
     if version != layout.VERSION:
         raise OtherVersion(

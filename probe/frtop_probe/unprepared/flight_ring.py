@@ -31,7 +31,7 @@ INSTANCES: Final = {
     "gloo": ("_ZZN4c10d14FlightRecorderIN3c105EventEE3getEvE8instance",),
     "nccl": (
         "_ZZN4c10d14FlightRecorderIN2at4cuda9CUDAEventEE3getEvE8instance",
-        "_ZZN4c10d14FlightRecorderIN3c104cuda9CUDAEventEE3getEvE8instance",  # since 2.15
+        "_ZZN4c10d14FlightRecorderIN3c104cuda9CUDAEventEE3getEvE8instance",  # later torch
     ),
 }
 """`instance` of `FlightRecorder<EventType>::get()`: gloo's has c10::Event, NCCL's CUDAEvent."""
