@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MOST: Final = 8000
+MOST_CHARACTERS: Final = 8000
 """Characters of a text: one may repeat what was given, of any length."""
 
 
@@ -31,8 +31,8 @@ class FrtopError(Exception):
     exit_status = 1
 
     def __init__(self, text: str, next_step: str) -> None:
-        if len(text) > MOST:
-            text = f"{text[: MOST // 2]} … {text[-MOST // 2 :]}"
+        if len(text) > MOST_CHARACTERS:
+            text = f"{text[: MOST_CHARACTERS // 2]} … {text[-MOST_CHARACTERS // 2 :]}"
         super().__init__(f"{text}\n  next: {next_step}")
         self.text = text
         self.next_step = next_step
