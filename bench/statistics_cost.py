@@ -13,6 +13,7 @@ from frtop_probe import wire
 from frtop_probe.history_columns import pack
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
+from frtop_probe.statistics.call_columns import CallFields, pack_calls
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.connect.live import LiveSource
 from frtop_tui.statistics.answers import RankAnswer
@@ -125,12 +126,12 @@ def _groups(rank: int, ranks: int) -> dict[int, wire.Group]:
 
 def _told(number: int, samples: int) -> wire.RankStatistics:
     """What each rank reports of a slice with 2,000 ops of each group."""
-    histogram = tuple((150 + n, 3) for n in range(20))
-    calls = tuple(
-        wire.CallStatistics("all_reduce", group, 1, line, count=60, bytes=10**9, timed=60,
-                            timed_ns=10**9, max_ns=10**8, durations=histogram)
+    histogram = {150 + n: 3 for n in range(20)}
+    calls: list[CallFields] = [
+        ("all_reduce", group, 1, line, False, False, 60, 10**9, 60, 10**9, 10**8, 0, 0, 0,
+         histogram)
         for group in (1, 2, 3) for line in range(LINES)
-    )  # fmt: skip
+    ]  # fmt: skip
     first, stride = 2000 * number + 1, 1
     while len(numbers := [n for n in range(first, first + 2000) if is_chosen(n, stride)]) > samples:
         stride *= 2
@@ -145,7 +146,7 @@ def _told(number: int, samples: int) -> wire.RankStatistics:
             )
             for group in (1, 2, 3)
         )
-    return wire.RankStatistics(0, number * 5_000_000_000, calls, told)
+    return wire.RankStatistics(0, number * 5_000_000_000, samples=told, rows=pack_calls(calls))
 
 
 if __name__ == "__main__":

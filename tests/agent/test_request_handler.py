@@ -342,7 +342,8 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     told = asyncio.run(handler._respond(wire.StatisticsRequest(6, (rank.key,), samples=8)))
     assert isinstance(told, wire.StatisticsResponse)
     (seen,) = told.ranks
-    assert [(one.kind, one.count, one.timed) for one in seen.calls] == [("all_reduce", 4, 0)]
+    assert seen.rows is not None
+    assert (seen.rows.kind, seen.rows.count, seen.rows.timed) == (("all_reduce",), (4,), (0,))
     assert (seen.samples[0].count, seen.steps) == (4, None)
     assert "end times of ops are unknown" in seen.note
     some = asyncio.run(handler._respond(wire.HistoryRequest(7, rank.key, 0, 1, 2, 3)))

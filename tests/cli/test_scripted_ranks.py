@@ -195,7 +195,10 @@ def test_counted_ops_are_those_of_the_history() -> None:
     first = host.ranks[0]
     window = (BEGIN + 10 * SECOND + host.skew_ns, BEGIN + 30 * SECOND + host.skew_ns)
     answer = Counts(host).answer(wire.StatisticsRequest(1, (first + 1,), *window), now)
-    counted = Counter({(one.group, one.kind, one.site): one.count for one in answer.ranks[0].calls})
+    rows = answer.ranks[0].rows
+    assert rows is not None
+    places = zip(rows.group, rows.kind, rows.site, strict=True)
+    counted = Counter(dict(zip(places, rows.count, strict=True)))
     history = rank_answer(host, wire.HistoryRequest(2, first + 1), now)
     assert isinstance(history, wire.HistoryResponse)
     ops = [op for op in ops_of(history.history) if window[0] <= op.issued_ns < window[1]]

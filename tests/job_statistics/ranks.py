@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
 
 from frtop_probe import wire
+from frtop_probe.statistics.call_columns import added_up
 from frtop_probe.statistics.calls import SiteTable
 from frtop_probe.statistics.op_records import fields_of
 from frtop_probe.statistics.rank_summary import RankSummary, Window
@@ -41,6 +43,21 @@ def op(
     wait = done - waited_ns if waited_ns else 0
     return wire.Op(number, of, number, signature, site, issued_ns, done, late=late, sync=sync,
                    p2p=p2p, tracked=tracked, wait_ns=wait)  # fmt: skip
+
+
+def calls_of(told: wire.RankStatistics) -> Iterator[SimpleNamespace]:
+    """The rows of calls one by one; `durations` are counts by bucket."""
+    if (calls := told.rows) is None:
+        return
+    *names, _, _, _ = calls.__struct_fields__
+    first, counts = added_up([calls])
+    for n, values in enumerate(zip(*(getattr(calls, name) for name in names), strict=True)):
+        durations = {
+            bucket: count
+            for bucket, count in enumerate(counts[n :: len(calls.kind)], first)
+            if count
+        }
+        yield SimpleNamespace(**dict(zip(names, values, strict=True)), durations=durations)
 
 
 def answer(

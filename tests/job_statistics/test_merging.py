@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_probe.statistics.call_columns import (
+    LAST_BUCKET,
+    MOST_COUNT,
+    MOST_RANKS,
+    CallFields,
+    added_up,
+    fit,
+    pack_calls,
+)
+from frtop_probe.statistics.calls import quantile
 from frtop_probe.statistics.rank_summary import Window
 from frtop_probe.statistics.steps import StepEnd
 from frtop_tui.job.naming import GroupKey, without_number
 from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, SampledOp
 from frtop_tui.statistics import by_group
+from frtop_tui.statistics import merger as merger_module
+from frtop_tui.statistics.answers import RankAnswer, by_field
 from frtop_tui.statistics.by_group import LOOKED_AT, SampledByGroup
 from frtop_tui.statistics.comparison import Measured, compare, measured
 from frtop_tui.statistics.last_to_arrive import last_to_arrive
-from frtop_tui.statistics.merger import StatisticsMerger
+from frtop_tui.statistics.merger import DAMAGED, StatisticsMerger
 from frtop_tui.statistics.orders import ORDERS, ordered, share_of_step
 from frtop_tui.statistics.wanted import MOST_TIMES, StatisticsWanted, joint_wanted, samples_for
-from job_statistics.ranks import LINE, MS, S, answer, group, op
+from job_statistics.ranks import LINE, MS, S, answer, calls_of, group, op
 
 WINDOW = Window(0, 10 * S, calls=True, samples=64, steps=100)
 ONE_HOST = {"node0": 400_000}
@@ -122,16 +138,165 @@ def test_a_row_of_a_shorter_window_has_only_the_ranks_and_groups_of_that_window(
     assert last.calls[0].rate == pytest.approx(0.2)
 
 
+def test_a_rank_is_in_the_window_of_its_newest_slice_whenever_its_rows_are_added_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(merger_module, "MOST_RANKS", 2)
+    merger = StatisticsMerger()
+    for number in range(2):
+        merger.begin(number, number * 10 * S, (number + 1) * 10 * S)
+        window = Window(number * 10 * S, (number + 1) * 10 * S)
+        for rank in range(number + 1):
+            merger.add(number, answer(rank, [op(1, number * 10 * S + S, MS)], window))
+    found = merger.build(ONE_HOST, range(2), 10 * S)
+    assert found is not None
+    assert found.calls[0].ranks == (0, 1)
+
+
 def test_impossible_durations_are_not_counted() -> None:
     merger = StatisticsMerger()
     merger.begin(0, 0, 10 * S)
     true = answer(0, [op(1, S, MS), op(2, 2 * S, MS)], WINDOW)
-    (call,) = true.statistics.calls
-    false = replace(call, durations=((-1, 9), *call.durations, (2**40, 9)))
     merger.add(0, true)
-    merger.add(0, true._replace(rank=1, statistics=replace(true.statistics, calls=(false,))))
+    (call,) = calls_of(true.statistics)
+    pairs = ((-1, 9), (0, -9), *call.durations.items(), (2**40, 9))
+    false = wire.CallStatistics("all_reduce", 1, 1, 21, count=2, max_ns=2**60, durations=pairs)
+    statistics = by_field(wire.RankStatistics(1, 0, (false,)))
+    merger.add(0, true._replace(rank=1, statistics=statistics))
     (row,) = built(merger, 2).calls
+    assert (row.count, row.ranks) == (4, (0, 1))
     assert row.p95_ns == pytest.approx(MS, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"size_class": (-1,)},
+        {"size_class": (2**62,)},
+        {"first_bucket": -1},
+        {"first_bucket": LAST_BUCKET + 1},
+        {"first_bucket": 2**62},
+        {"durations": bytes(LAST_BUCKET)},
+        {"width": 2},
+        {"width": 0},
+        {"width": -1},
+        {"width": 2**62},
+        {"width": 8, "durations": bytes(8)},
+        {"group": (1, 1), "kind": ("a", "b"), "durations": bytes(3)},
+        {"count": (2, 2)},
+        {"kind": ()},
+    ],
+    ids=str,
+)
+def test_rows_that_do_not_fit_together_are_left_out(damage: dict[str, Any]) -> None:
+    merger = StatisticsMerger()
+    merger.begin(0, 0, 10 * S)
+    true = answer(0, [op(1, S, MS), op(2, 2 * S, MS)], WINDOW)
+    assert true.statistics.rows is not None
+    rows = replace(true.statistics.rows, **damage)
+    merger.add(0, true)
+    merger.add(0, true._replace(rank=1, statistics=replace(true.statistics, rows=rows)))
+    found = built(merger, 2)
+    assert (found.calls[0].count, found.calls[0].ranks, found.notes) == (2, (0,), (DAMAGED,))
+
+
+SITES = (LINE, replace(LINE, line=50))
+GROUPS = {1: group(1, "0-3", "tp:0"), 2: group(2, "0-7", "dp")}
+FIGURE = st.integers(0, 2**62)
+FIGURES = st.tuples(
+    st.integers(1, 2**62), *[FIGURE] * 7, st.dictionaries(
+        st.integers(0, LAST_BUCKET), st.integers(1, 300) | st.integers(1, MOST_COUNT), max_size=5
+    ),
+)  # fmt: skip
+NONE = st.just((*[0] * 8, {}))
+KEYS = st.lists(
+    st.tuples(
+        st.sampled_from(["all_reduce", "broadcast"]), st.integers(1, 3), st.integers(0, 3),
+        st.integers(0, 1), st.booleans(), st.booleans(),
+    ),
+    max_size=4,
+)  # fmt: skip
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> list[list[CallFields]]:
+    """The rows of some ranks, many of which have the same rows in the same order."""
+    orders = draw(st.lists(KEYS, min_size=1, max_size=2))
+    told = []
+    for _ in range(draw(st.integers(0, 5))):
+        figures = draw(st.sampled_from([FIGURES, FIGURES, NONE]))
+        told.append([(*key, *draw(figures)) for key in draw(st.sampled_from(orders))])
+    return told
+
+
+def as_earlier(row: CallFields) -> wire.CallStatistics:
+    pairs = tuple(row[14].items())
+    return wire.CallStatistics(*row[:9], 0, *row[9:11], pairs, *row[11:14])
+
+
+def expected(told: list[list[CallFields]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """The figures of each row of a job, added up one by one."""
+    by_key: defaultdict[tuple[Any, ...], list[tuple[int, CallFields]]] = defaultdict(list)
+    for rank, rows in enumerate(told):
+        for row in rows:
+            kind, of, site, size_class, *flags = row[:6]
+            members, line = (0, 4, 8, 0)[of], (None, *SITES, None)[site]
+            if row[6]:
+                by_key[(kind, members, line, size_class, *flags)].append((rank, row))
+    found = {}
+    for key, several in by_key.items():
+        figures = list(zip(*(row[6:14] for _, row in several), strict=True))
+        sums, max_ns = [sum(one) for one in figures], max(figures[4])
+        durations: Counter[int] = Counter()
+        for _, row in several:
+            durations.update(row[14])
+        quantiles = [quantile(durations, share, max_ns) for share in (0.5, 0.95)]
+        ranks = tuple(sorted({rank for rank, _ in several}))
+        found[key] = *sums[:4], max_ns or None, *sums[5:], *quantiles, ranks
+    return found
+
+
+@given(jobs())
+def test_rows_by_field_and_rows_of_earlier_agents_add_up_to_the_same(
+    told: list[list[CallFields]],
+) -> None:
+    for earlier in (False, True):
+        merger = StatisticsMerger()
+        merger.begin(0, 0, 10 * S)
+        for rank, rows in enumerate(told):
+            of_earlier = wire.RankStatistics(rank, 0, tuple(map(as_earlier, rows)))
+            now = wire.RankStatistics(rank, 0, rows=pack_calls(rows))
+            response = wire.StatisticsResponse(1, "", 0, 1, (of_earlier if earlier else now,))
+            again = wire.decode_response(wire.encode(response))
+            assert isinstance(again, wire.StatisticsResponse)
+            one = by_field(again.ranks[0])
+            merger.add(0, RankAnswer(rank, "node0", 0, GROUPS, one, SITES))
+        found = merger.build(ONE_HOST, ())
+        assert found is not None
+        assert found.notes == ()
+        assert {
+            (row.kind, row.members, row.site, row.size.bit_length() // 2, row.p2p, row.on_device): (
+                row.count, row.bytes, row.timed, row.total_ns, row.max_ns, row.late, row.pending,
+                row.waited_ns, row.p50_ns, row.p95_ns, row.ranks,
+            )
+            for row in found.calls
+        } == expected(told)  # fmt: skip
+
+
+@pytest.mark.parametrize("most", [2**8 - 1, 2**16 - 1, MOST_COUNT])
+def test_as_many_ranks_as_are_added_up_at_once_overflow_no_count(most: int) -> None:
+    rows: list[CallFields] = [
+        ("all_reduce", 1, 1, n, False, False, 1, 0, 0, 0, 0, 0, 0, 0, dict.fromkeys(range(9), most))
+        for n in range(3)
+    ]
+    calls = pack_calls(rows)
+    assert calls is not None
+    first, counts = added_up([calls] * MOST_RANKS)
+    assert (first, counts) == (0, (MOST_RANKS * most,) * 27)
+    later = replace(calls, first_bucket=7)
+    assert fit(later)
+    first, counts = added_up([later, calls])
+    assert (first, counts) == (0, (most,) * 21 + (2 * most,) * 6 + (most,) * 21)
 
 
 def test_what_was_pending_in_an_older_slice_is_pending_no_more() -> None:

@@ -120,7 +120,7 @@ def _members(group: wire.Group) -> int:
 
 def size_of(one: wire.RankStatistics) -> int:
     """Returns roughly how many bytes a rank takes in an answer."""
-    durations = sum(len(call.durations) for call in one.calls)
+    calls = 80 * len(one.rows.kind) + len(one.rows.durations) if one.rows is not None else 0
     columns = [
         column
         for sampled in one.samples
@@ -134,7 +134,7 @@ def size_of(one: wire.RankStatistics) -> int:
             if isinstance(getattr(one.steps, name), wire.HistoryColumn)
         ]
     packed = sum(len(column.differences) + 16 for column in columns)
-    return 100 + 40 * len(one.modules) + 80 * len(one.calls) + 6 * durations + packed
+    return 100 + 40 * len(one.modules) + calls + packed
 
 
 def ring_statistics(

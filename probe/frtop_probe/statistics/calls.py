@@ -9,6 +9,7 @@ from math import log2
 from typing import Final, NamedTuple
 
 from frtop_probe import wire
+from frtop_probe.statistics.call_columns import CallFields, pack_calls
 from frtop_probe.wire.statistics import OCTAVE
 
 MAX_CALLS: Final = 512
@@ -17,7 +18,6 @@ MAX_MODULES: Final = 4096
 """Most rows of one rank by issuer and kind."""
 MOST: Final = 2**62
 """Longer durations are garbage from a broken ring."""
-LAST_BUCKET: Final = 62 * OCTAVE
 
 
 class CallKey(NamedTuple):
@@ -116,14 +116,8 @@ class RankCalls:
             sums = self._sums.get(one.call)
             if sums is None:
                 sums = self._sums[one.call] = _Sums()
-            issued, took, waited = ops.issued, ops.took, ops.waited
-            sums.add(
-                one,
-                [took[place] for place in places],
-                [waited[place] for place in places],
-                issued[places[0]],
-                issued[places[-1]],
-            )
+            took, waited = ops.took, ops.waited
+            sums.add(one, [took[place] for place in places], [waited[place] for place in places])
             if one.module is not None:
                 self._count_module(one.module, len(places), one.size)
 
@@ -144,7 +138,7 @@ class RankCalls:
             for (issuer, kind), (count, size) in self._modules.items()
         )
 
-    def rows(self, wanted: Sequence[int] = ()) -> tuple[tuple[wire.CallStatistics, ...], list[int]]:
+    def rows(self, wanted: Sequence[int] = ()) -> tuple[wire.CallColumns | None, list[int]]:
         """Returns the rows that have ops or are wanted.
 
         Returns:
@@ -154,11 +148,9 @@ class RankCalls:
         rows, places = [], [0] * (len(self.places) + 1)
         for key, place in self.places.items():
             if place in used:
-                sums = self._sums.get(place)
-                row = wire.CallStatistics(*key)
-                rows.append(row if sums is None else sums.row(key))
+                rows.append(self._sums.get(place, _NONE).row(key))
                 places[place] = len(rows)
-        return tuple(rows), places
+        return pack_calls(rows), places
 
     @property
     def is_full(self) -> bool:
@@ -170,24 +162,17 @@ class _Sums:
     count: int = 0
     bytes: int = 0
     timed: int = 0
-    timed_bytes: int = 0
     timed_ns: int = 0
     max_ns: int = 0
     late: int = 0
     pending: int = 0
     waited_ns: int = 0
-    first_ns: int = 0
-    last_ns: int = 0
     durations: Counter[int] = field(default_factory=Counter)
 
-    def add(
-        self, one: OpClass, took: list[int], waited: list[int], first_ns: int, last_ns: int
-    ) -> None:
+    def add(self, one: OpClass, took: list[int], waited: list[int]) -> None:
         count = len(took)
         self.count += count
         self.bytes += count * one.size
-        self.first_ns = min(self.first_ns or first_ns, first_ns)
-        self.last_ns = max(self.last_ns, last_ns)
         ended = took if min(took) > 0 else [ns for ns in took if ns > 0]
         if len(ended) < count:
             self.pending += took.count(0) if one.exact or one.late else 0
@@ -197,45 +182,44 @@ class _Sums:
             return
         total = sum(ended)
         self.timed += len(ended)
-        self.timed_bytes += len(ended) * one.size
         self.timed_ns += total
         self.max_ns = max(self.max_ns, *ended)
-        self.durations.update(histogram(ended))
+        self.durations.update(buckets(ended))
         self.waited_ns += total if one.sync else sum(waited)
 
-    def row(self, key: CallKey) -> wire.CallStatistics:
-        return wire.CallStatistics(
+    def row(self, key: CallKey) -> CallFields:
+        return (
             *key,
             self.count,
             min(self.bytes, MOST),
             self.timed,
-            min(self.timed_bytes, MOST),
             min(self.timed_ns, MOST),
             min(self.max_ns, MOST),
-            tuple(sorted(self.durations.items())),
             self.late,
             self.pending,
             min(self.waited_ns, MOST),
-            self.first_ns,
-            self.last_ns,
+            self.durations,
         )
 
 
-def histogram(durations: Iterable[int]) -> Counter[int]:
-    """Counts durations (in ns, from 1 on) by bucket."""
-    return Counter([int(log2(one) * OCTAVE) for one in durations])
+_NONE: Final = _Sums()
 
 
-def quantile(buckets: Mapping[int, int], share: float, most_ns: int) -> int | None:
-    """Returns the quantile in ns for a share from 0 to 1; None for an empty histogram.
+def buckets(durations: Iterable[int]) -> list[int]:
+    """The bucket of each duration in ns, from 1 on."""
+    return [int(log2(one) * OCTAVE) for one in durations]
+
+
+def quantile(counts: Mapping[int, int], share: float, most_ns: int) -> int | None:
+    """Returns the quantile in ns for a share from 0 to 1, by counts of buckets; None without any.
 
     `most_ns` is the exact longest duration.
     """
-    total = sum(buckets.values())
+    total = sum(counts.values())
     if not total:
         return None
     rank = share * total
-    for bucket, count in sorted(buckets.items()):
+    for bucket, count in sorted(counts.items()):
         rank -= count
         if rank <= 0:
             return min(round(2 ** ((bucket + 0.5) / OCTAVE)), most_ns)

@@ -110,6 +110,7 @@ from frtop_probe.wire.snapshots import (
 )
 from frtop_probe.wire.statistics import (
     OCTAVE,
+    CallColumns,
     CallStatistics,
     ModuleStatistics,
     RankStatistics,

@@ -16,16 +16,40 @@ OCTAVE: Final = 8
 """Buckets of durations per doubling: a bucket's middle is within 4.5 % of what is in it."""
 
 
-class CallStatistics(Value, frozen=True):
-    """Ops that one rank issued within the window, by line, group, kind and size.
+class CallColumns(Value, frozen=True):
+    """Ops that one rank issued within the window, by line, group, kind and size: rows, by field.
 
     `site` is an index into `StatisticsResponse.sites` from 1; 0 is none. `size_class` is the bit
-    length of an op's bytes (0: no data, or unknown), `bytes` is the sum. `durations` has pairs of
-    bucket and count of the `timed` ops, those whose end is exact: bucket `b` begins at
-    `2 ** (b / OCTAVE)` ns. `timed_bytes` are the bytes of these. Of the other ops, `late` have
-    only an upper bound for their end, and `pending` have not ended. `waited_ns` is how long threads
-    waited for the ops, as far as seen.
+    length of an op's bytes (0: no data, or unknown). `timed` ops are those
+    whose end is exact. Of the others, `late` have only an upper bound for their end, and `pending`
+    have not ended. `waited_ns` is how long threads waited for the ops, as far as seen.
+
+    `durations` counts the timed ops by how long they took: for each bucket from `first_bucket` on,
+    a count for each row, in `width` bytes (1, 2 or 4), little-endian. Bucket `b` begins at
+    `2 ** (b / OCTAVE)` ns.
     """
+
+    kind: tuple[str, ...]
+    group: tuple[Int, ...]
+    site: tuple[Int, ...]
+    size_class: tuple[Int, ...]
+    p2p: tuple[bool, ...]
+    on_device: tuple[bool, ...]
+    count: tuple[Int, ...]
+    total_bytes: tuple[Int, ...]
+    timed: tuple[Int, ...]
+    timed_ns: tuple[Int, ...]
+    max_ns: tuple[Int, ...]
+    late: tuple[Int, ...]
+    pending: tuple[Int, ...]
+    waited_ns: tuple[Int, ...]
+    first_bucket: Int
+    width: Int
+    durations: bytes
+
+
+class CallStatistics(Value, frozen=True):
+    """A row as agents sent it before `CallColumns`; `durations` has pairs of bucket and count."""
 
     kind: str
     group: Int
@@ -62,7 +86,7 @@ class ModuleStatistics(Value, frozen=True):
 class SampledOps(Value, frozen=True):
     """Collectives of one group that a rank issued, by field, oldest first.
 
-    One in `stride`, a power of two, is reported. `call` is an index into `RankStatistics.calls`
+    One in `stride`, a power of two, is reported. `call` is an index into `RankStatistics.rows`
     from 1. `took_ns` is 0 while pending, negative where the end is an upper bound, or unknown (-1).
     """
 
@@ -108,7 +132,8 @@ class RankStatistics(Value, frozen=True):
     """One rank's part. From `from_ns` on every op is counted (the ring has lost older ones).
 
     `lost` ops within the window cannot be read. `note` says where the ops come from and what is
-    unknown about them; "": a recorder's ring.
+    unknown about them; "": a recorder's ring. `calls` are the rows of agents that do not know
+    `CallColumns`; screens that do not know it show no rows of newer agents.
     """
 
     key: Int
@@ -118,4 +143,5 @@ class RankStatistics(Value, frozen=True):
     steps: StepTimes | None = None
     lost: Int = 0
     note: str = ""
-    modules: tuple[ModuleStatistics, ...] = ()  # with the calls, where modules are recorded
+    modules: tuple[ModuleStatistics, ...] = ()  # with the rows, where modules are recorded
+    rows: CallColumns | None = None  # None: there are none

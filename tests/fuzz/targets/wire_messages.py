@@ -10,14 +10,21 @@ from typing import Any, Final
 
 import msgspec
 
+from connect.fakes import rank_view
 from diagnosis.scenes import Scene
 from frtop_probe import wire
 from frtop_probe.agent import rank_client
 from frtop_probe.agent.rank_client import NoReplyError
+from frtop_probe.statistics.rank_summary import Window
+from frtop_probe.statistics.steps import StepEnd
 from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.statistics.answers import answers_of
+from frtop_tui.statistics.merger import StatisticsMerger
 from fuzz.mutations import Mutator, as_json, as_msgpack
 from fuzz.shown import SCENES, show
 from fuzz.target import Take, refused, target
+from job_statistics import ranks
+from job_statistics.ranks import MS, S, group, op
 from pipe.twin import twin
 from wire.messages import MESSAGES
 
@@ -65,6 +72,47 @@ def messages_of_pipes(_: Path, __: ExitStack) -> Take:
             assert outcome(other, name, data) == found, "the stand-in for msgspec differs"
             taken += found is not None
         return taken > 0
+
+    return take
+
+
+def _statistics(_: Path) -> Iterable[bytes]:
+    window = Window(0, 10 * S, samples=8, steps=8)
+    ops = [op(n, n * 9 * MS, n % 40 * MS, of=1 + n % 2, late=n % 7 == 0) for n in range(1, 90)]
+    told = ranks.answer(1, ops, window, steps=[StepEnd(n, n * S) for n in range(9)])
+    pairs = ((150, 3), (170, 1))
+    row = wire.CallStatistics("all_reduce", 1, 1, 21, count=4, timed=4, durations=pairs)
+    for one in (told.statistics, wire.RankStatistics(1, 0, (row,))):
+        yield wire.encode(wire.StatisticsResponse(1, "node0", 0, 10 * S, (one,), told.sites))
+
+
+@target(
+    "statistics of ranks, up to the rows of a job", as_msgpack, _statistics, most=20_000,
+    quick=100,
+)  # fmt: skip
+def statistics(_: Path, __: ExitStack) -> Take:
+    """The host of a rank that others share their rows with lies, in the first or second slice."""
+    views = {n: rank_view(n - 1, "node0", groups={1: group(), 2: group(2)}) for n in (1, 2)}
+    (good,) = (wire.decode_response(one) for one in [*_statistics(Path())][:1])
+    assert isinstance(good, wire.StatisticsResponse)
+
+    def take(data: bytes) -> bool:
+        try:
+            found = wire.decode_response(data)
+        except wire.WireError as error:
+            return refused(error)
+        if not isinstance(found, wire.StatisticsResponse):
+            return False
+        merger = StatisticsMerger()
+        for number in range(2):
+            merger.begin(number, number * 10 * S, (number + 1) * 10 * S)
+            for response in (found, good) if number else (good, found):
+                for _, one in answers_of(views, response):
+                    merger.add(number, one._replace(rank=int(response is good)))
+        built = merger.build({"node0": 0}, (0, 1, 2))
+        assert built is not None
+        assert all(row.count for row in built.calls)
+        return True
 
     return take
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack_column
+from frtop_probe.statistics.call_columns import MOST_COUNT, pack_calls
 from frtop_tui.job.model import HostView, Rank
 from frtop_tui.job.statistics import StepSplit
 
@@ -19,7 +23,7 @@ class RankAnswer(NamedTuple):
     clock_ns: int
     groups: Mapping[int, wire.Group]
     statistics: wire.RankStatistics
-    sites: Sequence[wire.Site]
+    sites: tuple[wire.Site, ...]
     issuers: Sequence[wire.Issuer] = ()
 
     def site(self, place: int) -> wire.Site | None:
@@ -68,7 +72,7 @@ def answers_of(
                 view.host,
                 view.clock_ns,
                 view.groups,
-                one,
+                by_field(one),
                 response.sites,
                 response.issuers,
             ),
@@ -76,6 +80,26 @@ def answers_of(
         for one in response.ranks
         if (view := views.get(one.key)) is not None
     ]
+
+
+_CALL_FIELDS = attrgetter(
+    "kind", "group", "site", "size_class", "p2p", "on_device", "count", "bytes", "timed",
+    "timed_ns", "max_ns", "late", "pending", "waited_ns",
+)  # fmt: skip
+
+
+def by_field(sent: wire.RankStatistics) -> wire.RankStatistics:
+    """The same with rows by field, also of an agent that does not know them."""
+    if sent.rows is not None or not sent.calls:
+        return sent
+    rows = [
+        (
+            *_CALL_FIELDS(call),
+            {bucket: min(count, MOST_COUNT) for bucket, count in call.durations if count > 0},
+        )
+        for call in sent.calls
+    ]
+    return replace(sent, calls=(), rows=pack_calls(rows))
 
 
 def clock_error(hosts: Collection[int | None]) -> int | None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import add, attrgetter
 from statistics import median
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.statistics.calls import LAST_BUCKET, quantile
+from frtop_probe.statistics.call_columns import added_up
+from frtop_probe.statistics.calls import quantile
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow
+from frtop_tui.statistics.alike_groups import GroupAcross
 from frtop_tui.statistics.bandwidth import algorithm_bandwidth, bus_factor
 from frtop_tui.statistics.sampled_ops import JoinedOp, RowKey
 
@@ -37,35 +40,8 @@ class CallSums:
     def __init__(self, ranks: dict[int, int], groups: dict[GroupKey, int]) -> None:
         self.count = self.bytes = self.timed = self.total_ns = self.max_ns = 0
         self.waited_ns = self.late = self.pending = 0
-        self.durations: list[int] = []  # by bucket: thousands of ranks add 20 each for every row
+        self.durations: list[int] = []  # counts by bucket
         self.ranks, self.groups = ranks, groups
-
-    def add(self, one: wire.CallStatistics, rank: int, group: GroupKey | None, number: int) -> None:
-        """Adds what a rank did in slice `number`."""
-        self.count += one.count
-        self.bytes += one.bytes
-        self.timed += one.timed
-        self.total_ns += one.timed_ns
-        self.max_ns = max(self.max_ns, one.max_ns)
-        self.waited_ns += one.waited_ns
-        self.late += one.late
-        self.pending += one.pending
-        durations = self.durations
-        if one.durations and one.durations[-1][0] >= len(durations):
-            self._reach(one.durations[-1][0])
-        known = len(durations)
-        for bucket, count in one.durations:
-            if 0 <= bucket < known:  # impossible ones do not count
-                durations[bucket] += count
-        self.ranks[rank] = number
-        if group is not None:
-            self.groups[group] = number
-
-    def _reach(self, bucket: int) -> None:
-        """Makes room for durations up to this bucket."""
-        more = min(bucket, LAST_BUCKET) + 1 - len(self.durations)
-        if more > 0:
-            self.durations += [0] * more
 
     def merge(self, other: CallSums, *, newest: bool) -> None:
         """Adds the figures of a slice; unless it is the `newest`, its pending ops have ended."""
@@ -77,9 +53,76 @@ class CallSums:
         self.waited_ns += other.waited_ns
         self.late += other.late
         self.pending += other.pending if newest else 0
-        self._reach(len(other.durations) - 1)
-        for bucket, count in enumerate(other.durations):
-            self.durations[bucket] += count
+        self.add_durations(0, other.durations)
+
+    def add_durations(self, first: int, counts: Sequence[int]) -> None:
+        """Adds the counts of the buckets from `first` on."""
+        known, end = self.durations, first + len(counts)
+        known += [0] * (end - len(known))
+        known[first:end] = map(add, known[first:end], counts)
+
+
+class AlikeRanks:
+    """Ranks that have the same rows in the same order in a slice, as most ranks of a job have.
+
+    They are added up together, field by field, which takes a fifth of the time.
+
+    Attributes:
+        keys: of each row, from place 1 on, as `SampledOps.call` counts; the first is None.
+    """
+
+    __slots__ = ("_calls", "_groups", "_local", "_ranks", "_sums", "keys")
+
+    def __init__(
+        self, keys: Sequence[RowKey], sums: Sequence[CallSums | None], local: Sequence[int]
+    ) -> None:
+        """Args: sums: where to add a row, None: it does not count; local: its group on a rank."""
+        self.keys = (None, *keys)
+        self._sums, self._local = sums, local
+        self._calls: list[wire.CallColumns] = []
+        self._ranks: list[int] = []
+        self._groups: defaultdict[int, set[GroupKey]] = defaultdict(set)
+
+    def take(self, rank: int, calls: wire.CallColumns, groups: Mapping[int, GroupAcross]) -> None:
+        self._calls.append(calls)
+        self._ranks.append(rank)
+        for local, group in groups.items():
+            self._groups[local].add(group.key)
+
+    def add_up(self, number: int) -> None:
+        """Adds what was taken to the sums of each row in slice `number`."""
+        if not self._calls:
+            return
+        by_field = zip(*map(_FIGURES, self._calls), strict=True)
+        figures = zip(*(map(sum, zip(*one, strict=True)) for one in by_field), strict=True)
+        longest = map(max, zip(*(one.max_ns for one in self._calls), strict=True))
+        first, durations = added_up(self._calls)
+        ranks = dict.fromkeys(self._ranks, number)
+        groups = {local: dict.fromkeys(one, number) for local, one in self._groups.items()}
+        rows = zip(self._sums, figures, longest, self._local, strict=True)
+        for row, (sums, (count, *others), max_ns, group) in enumerate(rows):
+            if sums is None or not count:
+                continue
+            size, timed, timed_ns, waited_ns, late, pending = others
+            sums.count += count
+            sums.bytes += size
+            sums.timed += timed
+            sums.total_ns += timed_ns
+            sums.max_ns = max(sums.max_ns, max_ns)
+            sums.waited_ns += waited_ns
+            sums.late += late
+            sums.pending += pending
+            sums.add_durations(first, durations[row :: len(self._sums)])
+            sums.ranks.update(ranks)
+            sums.groups.update(groups.get(group, {}))
+        self._calls.clear()
+        self._ranks.clear()
+        self._groups.clear()
+
+
+_FIGURES: Final = attrgetter(
+    "count", "total_bytes", "timed", "timed_ns", "waited_ns", "late", "pending"
+)
 
 
 class Rows(NamedTuple):
@@ -142,7 +185,9 @@ def _row(
     transfers = [op.transfer_ns for op in joined if op.transfer_ns is not None]
     algorithm = algorithm_bandwidth(op.result for op in joined if op.result is not None)
     factor = bus_factor(kind, members)
-    mean = sum(map(seconds.__getitem__, sums.ranks)) / max(1, len(sums.ranks))
+    all_ranks = len(sums.ranks) == len(seconds)
+    counted = seconds.values() if all_ranks else map(seconds.__getitem__, sums.ranks)
+    mean = sum(counted) / max(1, len(sums.ranks))
     durations = dict(enumerate(sums.durations))
     # Within the clock error, nobody knows which rank is last.
     clear_skews = [op for op in joined if op.is_clear]

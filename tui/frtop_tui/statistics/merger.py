@@ -7,27 +7,33 @@ window, and the window may be longer than rings reach back.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, TypeVar
 
+from frtop_probe.statistics.call_columns import MOST_RANKS, fit
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, StepSplit
-from frtop_tui.statistics.alike_groups import AlikeGroups
+from frtop_tui.statistics.alike_groups import AlikeGroups, GroupAcross
 from frtop_tui.statistics.answers import RankAnswer, clock_error
-from frtop_tui.statistics.merged_calls import MOST_ROWS, CallSums, ops_by_row, rows_of
+from frtop_tui.statistics.merged_calls import MOST_ROWS, AlikeRanks, CallSums, ops_by_row, rows_of
 from frtop_tui.statistics.module_tree import ModuleKey, ModuleSums, add_modules, module_rows
 from frtop_tui.statistics.sampled_ops import JoinedGroup, RowKey
 
 MOST_STEPS: Final = 4096
 """Steps of one rank."""
-NO_GROUP: Final = (("", 0), None)
-"""Name and key of a group that the rank has not told of."""
+NO_GROUP: Final = ("", 0)
+"""The name of a group that the rank has not told of."""
+Seen = TypeVar("Seen")
+MOST_SHAPES: Final = 512
+"""Most different orders of rows that are remembered."""
+DAMAGED: Final = "rows of calls that do not fit together are left out"
 
 
 class _Slice:
     """One slice of time: sums of calls, and the time from which each rank's ops are counted."""
 
-    def __init__(self, since_ns: int, until_ns: int) -> None:
+    def __init__(self, number: int, since_ns: int, until_ns: int) -> None:
+        self.number = number
         self.since_ns = since_ns
         self.until_ns = until_ns
         self.sums: dict[RowKey, CallSums] = {}
@@ -35,6 +41,8 @@ class _Slice:
         self.from_ns: dict[int, int] = {}
         self.lost = 0
         self.notes: dict[str, None] = {}
+        self.alike: dict[tuple[object, ...], AlikeRanks] = {}
+        """Ranks that are not in `sums` yet, by what they have in common."""
 
 
 class StatisticsMerger:
@@ -54,6 +62,8 @@ class StatisticsMerger:
         self._slices: dict[int, _Slice] = {}
         self._rows: dict[RowKey, CallSums] = {}
         """One slice's sums of each row."""
+        self._taken = 0
+        """Number of ranks that are not in the sums of their slice yet."""
         self._groups: dict[GroupKey, JoinedGroup] = {}
         self._steps: defaultdict[int, deque[StepSplit]] = defaultdict(
             lambda: deque(maxlen=MOST_STEPS)
@@ -63,7 +73,7 @@ class StatisticsMerger:
 
     def begin(self, number: int, since_ns: int, until_ns: int) -> None:
         """Begins a slice, on the operator's clock; numbers ascend."""
-        self._slices[number] = _Slice(since_ns, until_ns)
+        self._slices[number] = _Slice(number, since_ns, until_ns)
 
     def add(self, number: int, answer: RankAnswer) -> None:
         """Adds what one rank did in a slice; call it once per rank and slice, in their order."""
@@ -90,22 +100,7 @@ class StatisticsMerger:
         if self._ranks is None or answer.rank in self._ranks:
             add_modules(one.modules, answer)
         groups = self._alike.of_rank(answer.groups)
-        names = {local: (self._alike.name(one), one.key) for local, one in groups.items()}
-        sites = (None, *answer.sites)
-        rows: list[RowKey | None] = [None]
-        counted = self._ranks is None or answer.rank in self._ranks
-        for call in answer.statistics.calls:
-            name, group = names.get(call.group, NO_GROUP)
-            site = sites[call.site] if 0 <= call.site < len(sites) else None
-            key = (call.kind, name, site, call.size_class, call.p2p, call.on_device)
-            rows.append(key)
-            if call.count and counted and (self._of_groups is None or group in self._of_groups):
-                sums = one.sums.get(key)
-                if sums is None:
-                    if len(one.sums) >= MOST_ROWS:
-                        continue
-                    sums = one.sums[key] = self._new_sums(key)
-                sums.add(call, answer.rank, group, number)
+        rows = self._add_calls(one, answer, groups)
         for sampled in answer.statistics.samples:
             known = groups.get(sampled.group)
             if known is None or not known.exact:
@@ -116,6 +111,61 @@ class StatisticsMerger:
             if joined is None:
                 joined = self._groups[known.key] = JoinedGroup(known)
             joined.add(answer, sampled, rows, number)
+
+    def _add_calls(
+        self, one: _Slice, answer: RankAnswer, groups: Mapping[int, GroupAcross]
+    ) -> Sequence[RowKey | None]:
+        """Returns the key of each row, from place 1 on."""
+        calls = answer.statistics.rows
+        if calls is None:
+            return (None,)
+        if not fit(calls):
+            one.notes[DAMAGED] = None
+            return (None,)
+        names = {local: self._alike.name(group) for local, group in groups.items()}
+        by_row = tuple(map(names.get, calls.group))
+        counted: tuple[bool, ...] = ()
+        if self._of_groups is not None:
+            local = {number for number, of in groups.items() if of.key in self._of_groups}
+            counted = tuple(group in local for group in calls.group)
+        shape = (calls.kind, calls.group, by_row, calls.site, calls.size_class, calls.p2p,
+                 calls.on_device, calls.width, answer.sites, counted)  # fmt: skip
+        alike = one.alike.get(shape)
+        if alike is None:
+            if len(one.alike) >= MOST_SHAPES:
+                self._add_up()
+                one.alike.clear()
+            keys = [
+                (kind, name or NO_GROUP, answer.site(site), size_class, p2p, on_device)
+                for kind, name, site, size_class, p2p, on_device in zip(
+                    calls.kind, by_row, calls.site, calls.size_class, calls.p2p, calls.on_device,
+                    strict=True,
+                )
+            ]  # fmt: skip
+            sums = [
+                self._sums(one, key) if counts else None
+                for key, counts in zip(keys, counted or [True] * len(keys), strict=True)
+            ]
+            alike = one.alike[shape] = AlikeRanks(keys, sums, calls.group)
+        if any(calls.count) and (self._ranks is None or answer.rank in self._ranks):
+            alike.take(answer.rank, calls, groups)
+            self._taken += 1
+            if self._taken >= MOST_RANKS:
+                self._add_up()
+        return alike.keys
+
+    def _add_up(self) -> None:
+        """Adds all ranks to the sums, by slice: sums keep in which one a rank was last seen."""
+        for one in self._slices.values():
+            for alike in one.alike.values():
+                alike.add_up(one.number)
+        self._taken = 0
+
+    def _sums(self, one: _Slice, key: RowKey) -> CallSums | None:
+        """The sums of a row in a slice; None if there are too many."""
+        if key not in one.sums and len(one.sums) < MOST_ROWS:
+            one.sums[key] = self._new_sums(key)
+        return one.sums.get(key)
 
     def _new_sums(self, key: RowKey) -> CallSums:
         """Empty sums of a row for another slice."""
@@ -146,6 +196,9 @@ class StatisticsMerger:
         if not numbers:
             return None
         slices = [self._slices[number] for number in numbers]
+        self._add_up()
+        for one in slices:
+            one.alike.clear()
         begin_ns = slices[0].since_ns if since_ns else 0
         answered = {rank for one in slices for rank in one.from_ns}
         seconds = dict.fromkeys(answered, 0.0)
@@ -182,11 +235,16 @@ def _all_sums(slices: list[_Slice], first: int) -> dict[RowKey, CallSums]:
     for one in slices:
         for key, sums in one.sums.items():
             if key not in total:
-                ranks = {rank: n for rank, n in sums.ranks.items() if n >= first}
-                groups = {group: n for group, n in sums.groups.items() if n >= first}
-                total[key] = CallSums(ranks, groups)
+                total[key] = CallSums(_since(first, sums.ranks), _since(first, sums.groups))
             total[key].merge(sums, newest=one is slices[-1])
     return total
+
+
+def _since(first: int, seen: dict[Seen, int]) -> dict[Seen, int]:
+    """What was last seen in slice `first` or later."""
+    if min(seen.values(), default=first) >= first:
+        return seen
+    return {one: number for one, number in seen.items() if number >= first}
 
 
 def _complete_from(slices: list[_Slice], ranks: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from frtop_probe import wire
@@ -62,7 +62,11 @@ class JoinedGroup:
         self._last: tuple[object, SampledGroup] | None = None
 
     def add(
-        self, answer: RankAnswer, sampled: wire.SampledOps, rows: list[RowKey | None], number: int
+        self,
+        answer: RankAnswer,
+        sampled: wire.SampledOps,
+        rows: Sequence[RowKey | None],
+        number: int,
     ) -> None:
         names = ("number", "issued_ns", "took_ns", "bytes", "call")
         try:

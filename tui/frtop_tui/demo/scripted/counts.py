@@ -11,6 +11,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.history_columns import pack, pack_rows
 from frtop_probe.ring.layout import Flag
+from frtop_probe.statistics.call_columns import CallFields, pack_calls
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.demo.scripted.ranks import HISTORY_OPS, HostRanks
 from frtop_tui.demo.scripted.script import GROUP_NAMES, JITTER_NS, Position
@@ -77,7 +78,7 @@ class Counts:
 
     def __init__(self, host: HostRanks) -> None:
         self._host = host
-        self._calls: dict[_Window, tuple[wire.CallStatistics, ...]] = {}
+        self._calls: dict[_Window, wire.CallColumns | None] = {}
         self._steps: dict[tuple[_Window, int], wire.StepTimes] = {}
 
     def answer(self, request: wire.StatisticsRequest, now_ns: int) -> wire.StatisticsResponse:
@@ -121,9 +122,9 @@ class Counts:
         return wire.RankStatistics(
             rank + 1,
             max(request.since_ns, script.step_ns(oldest) + host.skew_ns),
-            calls if request.calls or request.samples else (),
-            samples,
-            steps,
+            samples=samples,
+            steps=steps,
+            rows=calls if request.calls or request.samples else None,
         )
 
     def _first_ending(self, at_ns: int) -> int:
@@ -138,15 +139,15 @@ class Counts:
         jitter = (step * 104_729 + op * 1_299_709) % JITTER_NS
         return script.end_ns(window.level, step, op) - (issued - jitter + JITTER_NS // 2)
 
-    def _count(self, window: _Window) -> tuple[wire.CallStatistics, ...]:
+    def _count(self, window: _Window) -> wire.CallColumns | None:
         """Ops by line that are over within whole steps."""
-        script, host = self._host.script, self._host
+        script = self._host.script
         steps = range(window.first, window.last)
         slow = [step for step in steps if step >= script.fault_step]
-        rows = []
+        rows: list[CallFields] = []
         for site in sorted({(op.line, op.group) for op in script.program}):
             ops = [n for n, op in enumerate(script.program) if (op.line, op.group) == site]
-            planned, size = script.program[ops[0]], host.bytes[ops[0]]
+            planned, size = script.program[ops[0]], self._host.bytes[ops[0]]
             buckets: Counter[int] = Counter()
             total = longest = 0
             for some in (slow, steps[: len(steps) - len(slow)]):
@@ -158,17 +159,11 @@ class Counts:
             count = len(steps) * len(ops)
             if not count:
                 continue
-            begin, end = script.step_ns(window.first), script.step_ns(window.last)
-            rows.append(
-                wire.CallStatistics(
-                    planned.kind, planned.group, ops[0] + 1, size.bit_length(),
-                    count=count, bytes=count * size, timed=count,
-                    timed_bytes=count * size, timed_ns=total, max_ns=longest,
-                    durations=tuple(sorted(buckets.items())), waited_ns=total,
-                    first_ns=begin + host.skew_ns, last_ns=end + host.skew_ns,
-                )
-            )  # fmt: skip
-        return tuple(rows)
+            rows.append((
+                planned.kind, planned.group, ops[0] + 1, size.bit_length(), False, False, count,
+                count * size, count, total, longest, 0, 0, total, buckets,
+            ))  # fmt: skip
+        return pack_calls(rows)
 
     def _split(self, window: _Window, most: int) -> wire.StepTimes:
         script, skew = self._host.script, self._host.skew_ns
@@ -192,7 +187,10 @@ class Counts:
     def _samples(self, rank: int, window: _Window, most: int) -> tuple[wire.SampledOps, ...]:
         """At most `most` ops of each group, chosen by number like in real ranks."""
         script, host = self._host.script, self._host
-        lines = {(one.group, one.site): n for n, one in enumerate(self._calls[window], 1)}
+        lines: dict[tuple[int, int], int] = {}
+        if (calls := self._calls[window]) is not None:
+            places = zip(calls.group, calls.site, strict=True)
+            lines = {place: n for n, place in enumerate(places, 1)}
         of_line = {op.line: n + 1 for n, op in reversed(list(enumerate(script.program)))}
         found = []
         for group in GROUP_NAMES:
