@@ -129,7 +129,8 @@ class StatisticsMerger:
             local = {number for number, of in groups.items() if of.key in self._of_groups}
             counted = tuple(group in local for group in calls.group)
         shape = (calls.kind, calls.group, by_row, calls.site, calls.size_class, calls.p2p,
-                 calls.on_device, calls.width, answer.sites, counted)  # fmt: skip
+                 calls.on_device, calls.width, tuple(map(bool, calls.count)), answer.sites,
+                 counted)  # fmt: skip
         alike = one.alike.get(shape)
         if alike is None:
             if len(one.alike) >= MOST_SHAPES:
