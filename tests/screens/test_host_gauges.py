@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.gauges.readings import SubjectReading
-from frtop_tui.job.host_gauges import UNKNOWN
-from frtop_tui.widgets.gauge_cells import sparkline
+from frtop_probe.history_columns import pack
+from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, HostGauges
+from frtop_tui.widgets.gauge_cells import graph, sparkline
 from frtop_tui.widgets.host_pane import HostPane, host_lines
 from frtop_tui.widgets.host_table import GAUGE_COLUMNS, HostTable, host_rows
 from frtop_tui.widgets.process_pane import host_summary
@@ -29,6 +31,18 @@ def test_a_graph_shows_peaks_and_gaps() -> None:
     assert sparkline((UNKNOWN, 5, UNKNOWN), 3, 10) == " ▄ "
     assert sparkline((7,), 4, 7) == "   █"
     assert sparkline((0, 0), 2) == "▁▁"
+
+
+def test_histories_that_nobody_has_any_more_take_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        for first in range(100):  # as of a host, one after the other
+            history = {"cpu": pack([1000 * first + one * 7919 % 1000 for one in range(320)])}
+            now = HostGauges(1, (GaugedSubject("host", "", history=history),), points=320)
+            assert len(graph(now, now.subjects[0], "cpu", 10)) == 10
+        assert tracemalloc.get_traced_memory()[0] < 400_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_what_is_out_of_the_ordinary_comes_first_and_in_words() -> None:

@@ -11,7 +11,7 @@ UNTIMED: Final = 256
 """Flag of a row: `took_ns` only says that the op is over, not how long it took."""
 
 
-class HistoryColumn(Value, frozen=True):
+class HistoryColumn(Value, frozen=True, gc=True, weakref=True):
     """One field of consecutive rows: the `first` value, then the differences between rows.
 
     Each difference has `width` bytes (1, 2, 4 or 8), little-endian, signed; 0: all values equal.

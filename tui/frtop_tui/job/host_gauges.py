@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from msgspec import field as struct_field
@@ -92,12 +92,21 @@ class HostGauges(Struct, frozen=True):
         return next((one.values for one in self.subjects if one.kind == "host"), {})
 
 
-@lru_cache(1024)  # each keeps up to 320 values, some 10 kB
 def _unpacked(column: wire.HistoryColumn, points: int) -> tuple[int, ...]:
-    try:
-        return tuple(unpack_column(column, points))
-    except ValueError:  # from a damaged file, or from something that is no agent
-        return ()
+    known = _KNOWN.get(column)
+    if known is None or known[0] != points:
+        try:
+            values = tuple(unpack_column(column, points))
+        except ValueError:  # from a damaged file, or from something that is no agent
+            values = ()
+        known = _KNOWN[column] = points, values
+    return known[1]
+
+
+_KNOWN: Final[WeakKeyDictionary[wire.HistoryColumn, tuple[int, tuple[int, ...]]]] = (
+    WeakKeyDictionary()
+)
+"""Number of points and values of a history, for as long as somebody has it."""
 
 
 @dataclass(slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final
+from weakref import WeakKeyDictionary
 
+from frtop_probe import wire
 from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, HostGauges
 from frtop_tui.job.units import byte_rate, percent
 from frtop_tui.widgets.spans import Span
@@ -22,11 +23,22 @@ def graph(
 
     `highest` is a full bar; 0: the highest value shown.
     """
-    values = gauges.past(subject, gauge)
-    return sparkline(values, width, highest) if values and width > 0 else ""
+    column = subject.history.get(gauge)
+    if column is None or width <= 0:
+        return ""
+    drawn, key = _DRAWN.setdefault(column, {}), (gauges.points, width, highest)
+    if key not in drawn:
+        values = gauges.past(subject, gauge)
+        drawn[key] = sparkline(values, width, highest) if values else ""
+    return drawn[key]
 
 
-@lru_cache(512)  # each keeps up to 320 values
+_DRAWN: Final[WeakKeyDictionary[wire.HistoryColumn, dict[tuple[int, int, int], str]]] = (
+    WeakKeyDictionary()
+)
+"""Graphs of a history, for as long as somebody has it."""
+
+
 def sparkline(values: tuple[int, ...], width: int, highest: int = 0) -> str:
     """Values in a row of `width` bars, oldest first.
 
