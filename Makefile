@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 TORCH  ?= 2.15.0
-# Most tests wait for processes: three workers for each processor keep it busy.
-PYTEST := $(BIN)/pytest -n $(shell echo $$(( $$(nproc) * 3 ))) --dist loadfile --no-loadscope-reorder
+# Most tests wait for processes: twice as many as there are processors keep these busy.
+PYTEST := $(BIN)/pytest -n $(shell echo $$(( $$(nproc) * 2 ))) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-long test-native test-sanitized check drop zoo chaos fuzz soak restarts matrix aarch64 logs bench gpu-kit dist native-package docs test-torch torch-suite clean
