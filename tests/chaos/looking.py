@@ -30,7 +30,10 @@ class Screen:
         """Starts one, unless one runs."""
         if self._shell() is None:
             self._ended.unlink(missing_ok=True)
-            self._tmux("new-session", "-d", "-x", "120", "-y", "40", self._script)
+            # A key may save a capture, in the current folder.
+            self._tmux(
+                "new-session", "-d", "-c", str(self._folder), "-x", "120", "-y", "40", self._script
+            )
 
     def hurt(self, number: int) -> None:
         """Sends a signal to it."""
