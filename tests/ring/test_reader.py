@@ -78,6 +78,7 @@ def test_the_header_is_read_back(writer: OwnRing) -> None:
         (lambda data: data[:100], "is not a ring"),
         (lambda data: b"\0" * 8 + data[8:], "not a ring"),
         (lambda data: data[:8] + b"\x63" + data[9:], "version 99"),
+        (lambda data: data[:8] + bytes(4) + data[12:], "not completely created"),
         (lambda data: data[:-8], "do not add up"),
         (lambda data: data + bytes(9 * 1024 * 1024), "is not a ring"),
     ],

@@ -98,7 +98,9 @@ def test_it_is_unavailable_with_a_reason() -> None:
     assert "read-only on node4" in why_unavailable("native", reader, rank.host, rank)
     dead = scenes.dead()
     ended = next(view for view in dead.ranks.values() if view.exit_info is not None)
-    assert "has ended" in why_unavailable("native", dead, ended.host, ended)
+    for action in ("native", "take"):
+        assert "has ended" in why_unavailable(action, dead, ended.host, ended)
+    assert why_unavailable("take", dead) == ""  # of all ranks
     stopped = replace(rank, state="stopped")
     assert "stays so" in why_unavailable("native", frame, rank.host, stopped)
 

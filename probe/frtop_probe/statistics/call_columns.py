@@ -4,7 +4,7 @@ The durations of a rank are a matrix: for each bucket a count for each row. `add
 one large integer, in which each count has twice as many bits as it needs (a "lane"): the first
 bucket's counts have the lowest lanes. The sum of two such integers has the sum of both counts in
 each lane, so a rank is added without a loop over rows and buckets. If its first bucket is `n`
-buckets later, it is shifted by `n * rows` lanes before. Lanes of 256 ranks cannot overflow.
+buckets later, it is shifted by `n * rows` lanes before. Those of `MOST_RANKS` cannot overflow.
 """
 
 from __future__ import annotations

@@ -48,18 +48,24 @@ def _when_live(name: str, frame: Frame, host: str, rank: JudgedRank | None) -> s
         return _when_writing(name, frame)
     if name in (*ASKS, "tensors"):
         return _when_read_only(frame, host) or _without_recorder(frame, rank)
+    if name == "take":
+        return _ended(rank, "stacks")
     if name == "native":
         return _when_read_only(frame, host) or _not_running(rank)
     return ""
 
 
+def _ended(rank: JudgedRank | None, what: str) -> str:
+    if rank is not None and rank.exit_info is not None:
+        return f"Its process has ended: there are no {what} to take."
+    return ""
+
+
 def _not_running(rank: JudgedRank | None) -> str:
     """Why no tool may attach to a rank's process; the agent checks that again."""
-    if rank is not None and rank.exit_info is not None:
-        return "Its process has ended: there are no native stacks to take."
     if rank is not None and rank.state == "stopped":
         return "Its process is stopped, and stays so: native stacks need one that runs."
-    return ""
+    return _ended(rank, "native stacks")
 
 
 def _without_recorder(frame: Frame, rank: JudgedRank | None) -> str:

@@ -101,7 +101,7 @@ class AlikeRanks:
         groups = {local: dict.fromkeys(one, number) for local, one in self._groups.items()}
         rows = zip(self._sums, figures, longest, self._local, strict=True)
         for row, (sums, (count, *others), max_ns, group) in enumerate(rows):
-            if sums is None or not count:
+            if sums is None:
                 continue
             size, timed, timed_ns, waited_ns, late, pending = others
             sums.count += count

@@ -124,13 +124,18 @@ class StatisticsMerger:
             return (None,)
         names = {local: self._alike.name(group) for local, group in groups.items()}
         by_row = tuple(map(names.get, calls.group))
-        counted: tuple[bool, ...] = ()
-        if self._of_groups is not None:
+        if self._ranks is not None and answer.rank not in self._ranks:
+            counted = (False,) * len(calls.count)
+        elif self._of_groups is None:
+            counted = tuple(map(bool, calls.count))
+        else:
             local = {number for number, of in groups.items() if of.key in self._of_groups}
-            counted = tuple(group in local for group in calls.group)
+            counted = tuple(
+                count != 0 and group in local
+                for count, group in zip(calls.count, calls.group, strict=True)
+            )
         shape = (calls.kind, calls.group, by_row, calls.site, calls.size_class, calls.p2p,
-                 calls.on_device, calls.width, tuple(map(bool, calls.count)), answer.sites,
-                 counted)  # fmt: skip
+                 calls.on_device, calls.width, answer.sites, counted)  # fmt: skip
         alike = one.alike.get(shape)
         if alike is None:
             if len(one.alike) >= MOST_SHAPES:
@@ -145,10 +150,10 @@ class StatisticsMerger:
             ]  # fmt: skip
             sums = [
                 self._sums(one, key) if counts else None
-                for key, counts in zip(keys, counted or [True] * len(keys), strict=True)
+                for key, counts in zip(keys, counted, strict=True)
             ]
             alike = one.alike[shape] = AlikeRanks(keys, sums, calls.group)
-        if any(calls.count) and (self._ranks is None or answer.rank in self._ranks):
+        if any(counted):
             alike.take(answer.rank, calls, groups)
             self._taken += 1
             if self._taken >= MOST_RANKS:
