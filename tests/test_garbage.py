@@ -7,6 +7,8 @@ import time
 import weakref
 
 import pytest
+from textual.app import App
+from textual.screen import Screen
 
 from frtop_tui import garbage
 from frtop_tui.garbage import IdleCollector
@@ -15,6 +17,20 @@ from frtop_tui.garbage import IdleCollector
 class Cycle:
     def __init__(self) -> None:
         self.itself = self
+
+
+async def test_what_a_closed_screen_has_shown_does_not_stay() -> None:
+    async with App[None]().run_test() as pilot:
+        await pilot.app.push_screen(Screen())
+        await pilot.pause()
+        shown = weakref.ref(pilot.app.screen._styles_cache)
+        await pilot.app.pop_screen()
+        collector, end_s = IdleCollector(), time.monotonic() + 10
+        while shown() is not None and time.monotonic() < end_s:  # timers of the screen may be due
+            await pilot.pause(0.05)
+            collector._last_s -= garbage.APART_S
+            collector.tick(garbage.IDLE_S)
+        assert shown() is None
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import gc
 import time
 from typing import Final
 
+from textual._styles_cache import StylesCache
+
 IDLE_S: Final = 2.0
 """The time without a key after which somebody reads, or is away."""
 APART_S: Final = 60.0
@@ -33,6 +35,8 @@ class IdleCollector:
         if idle_s < IDLE_S or now_s - self._last_s < APART_S:
             return
         self._last_s = now_s
+        # A cache of Textual that keeps what 1,024 widgets last showed, long after they are removed.
+        StylesCache.get_inner_outer.cache_clear()
         gc.unfreeze()
         gc.collect()
         gc.freeze()  # so that the next collections are short
