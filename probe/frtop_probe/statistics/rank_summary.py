@@ -71,7 +71,7 @@ class RankSummary:
             note = f"{note}; " * bool(note) + "too many modules: some are not counted"
         from_ns = max(from_ns, window.since_ns)
         return wire.RankStatistics(
-            key, from_ns, (), samples, steps, max(0, lost), note, self.table.modules(), rows
+            key, from_ns, rows, samples, steps, max(0, lost), note, self.table.modules()
         )
 
 

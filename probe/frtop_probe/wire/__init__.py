@@ -111,7 +111,6 @@ from frtop_probe.wire.snapshots import (
 from frtop_probe.wire.statistics import (
     OCTAVE,
     CallColumns,
-    CallStatistics,
     ModuleStatistics,
     RankStatistics,
     SampledOps,

@@ -48,29 +48,6 @@ class CallColumns(Value, frozen=True):
     durations: bytes
 
 
-class CallStatistics(Value, frozen=True):
-    """A row as agents sent it before `CallColumns`; `durations` has pairs of bucket and count."""
-
-    kind: str
-    group: Int
-    site: Int = 0
-    size_class: Int = 0
-    p2p: bool = False
-    on_device: bool = False
-    count: Int = 0
-    bytes: Int = 0
-    timed: Int = 0
-    timed_bytes: Int = 0
-    timed_ns: Int = 0
-    max_ns: Int = 0
-    durations: tuple[tuple[Int, Int], ...] = ()
-    late: Int = 0
-    pending: Int = 0
-    waited_ns: Int = 0
-    first_ns: Int = 0  # when the first and the last one were issued
-    last_ns: Int = 0
-
-
 class ModuleStatistics(Value, frozen=True):
     """Ops of one kind that one issuer issued within the window, and their bytes.
 
@@ -132,16 +109,14 @@ class RankStatistics(Value, frozen=True):
     """One rank's part. From `from_ns` on every op is counted (the ring has lost older ones).
 
     `lost` ops within the window cannot be read. `note` says where the ops come from and what is
-    unknown about them; "": a recorder's ring. `calls` are the rows of agents that do not know
-    `CallColumns`; screens that do not know it show no rows of newer agents.
+    unknown about them; "": a recorder's ring.
     """
 
     key: Int
     from_ns: Int
-    calls: tuple[CallStatistics, ...] = ()
+    rows: CallColumns | None = None  # None: there are none
     samples: tuple[SampledOps, ...] = ()
     steps: StepTimes | None = None
     lost: Int = 0
     note: str = ""
     modules: tuple[ModuleStatistics, ...] = ()  # with the rows, where modules are recorded
-    rows: CallColumns | None = None  # None: there are none

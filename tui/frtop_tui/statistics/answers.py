@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from operator import attrgetter
 from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack_column
-from frtop_probe.statistics.call_columns import MOST_COUNT, pack_calls
 from frtop_tui.job.model import HostView, Rank
 from frtop_tui.job.statistics import StepSplit
 
@@ -72,7 +68,7 @@ def answers_of(
                 view.host,
                 view.clock_ns,
                 view.groups,
-                by_field(one),
+                one,
                 response.sites,
                 response.issuers,
             ),
@@ -80,26 +76,6 @@ def answers_of(
         for one in response.ranks
         if (view := views.get(one.key)) is not None
     ]
-
-
-_CALL_FIELDS = attrgetter(
-    "kind", "group", "site", "size_class", "p2p", "on_device", "count", "bytes", "timed",
-    "timed_ns", "max_ns", "late", "pending", "waited_ns",
-)  # fmt: skip
-
-
-def by_field(sent: wire.RankStatistics) -> wire.RankStatistics:
-    """The same with rows by field, also of an agent that does not know them."""
-    if sent.rows is not None or not sent.calls:
-        return sent
-    rows = [
-        (
-            *_CALL_FIELDS(call),
-            {bucket: min(count, MOST_COUNT) for bucket, count in call.durations if count > 0},
-        )
-        for call in sent.calls
-    ]
-    return replace(sent, calls=(), rows=pack_calls(rows))
 
 
 def clock_error(hosts: Collection[int | None]) -> int | None:
