@@ -66,6 +66,17 @@ class Plan:
         """Whether ranks' workers send lists: tensors would need what a hurt takes from them."""
         return any(HURTS[deed.name].lists for deed in self.deeds)
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether it can be known who died first.
+
+        Through shells, ranks are looked at twice a second, and the death of one is that of all
+        within milliseconds. Without a recorder nobody tells the exception of a rank that has lost
+        its worker from those of others, which have lost the connection to it.
+        """
+        told = self.way != "unprepared" or self.kills != "worker"
+        return told and self.reach in ("here", "ports")
+
 
 PAUSES_S: Final = (0.0, 1.2)
 """Between the begins of two hurts."""

@@ -264,7 +264,7 @@ def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
     if not _is_true(seen, plan, site, dead):
         return f"the stream says {seen}"
     for one in (site.screen, site.watch):
-        if one is not None and (wrong := one.mistake(dead, site.blind, sure=site.is_sure)):
+        if one is not None and (wrong := one.mistake(dead, site.blind, sure=plan.is_sure)):
             return wrong
     if dead is not None and plan.reach in ("ssh", "through"):
         return ""  # nothing of ours was there before: who comes after a death finds no job
@@ -306,7 +306,7 @@ def _is_true(seen: Seen, plan: Plan, site: Site, dead: int | None) -> bool:
     """Whether the dead rank is blamed, or nobody and all ranks that can be seen move."""
     if dead is not None:
         named = seen.blames == [("dead", [dead])]
-        return named or (not site.is_sure and seen.blames == [("undecided", [])])
+        return named or (not plan.is_sure and seen.blames == [("undecided", [])])
     if seen.blames or (not site.blind and seen.health not in PATIENT):
         return False
     return all(

@@ -79,12 +79,6 @@ class Site:
     blind: set[int] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
-    @property
-    def is_sure(self) -> bool:
-        """Whether it can be known who died first: through shells, ranks are looked at twice a
-        second, and the death of one is that of all within milliseconds."""
-        return self.reach in ("here", "ports")
-
     def stand(self, begin: float, after_s: float = 0.0) -> None:
         """Notes that ranks stood still until now, and recover for some time."""
         self.stood.append((begin, time.monotonic() + after_s))
