@@ -69,6 +69,7 @@ def test_a_text_without_figures_is_an_error_that_names_it(tmp_path: Path, name: 
     assert not (tmp_path / "benchmarks.md").exists()
 
 
+@pytest.mark.long
 def test_the_page_changes_only_with_the_texts(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for name, text in (("recorder_cost", COST), ("steps", STEPS), ("side_by_side", WAYS)):

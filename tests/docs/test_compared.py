@@ -28,6 +28,7 @@ def test_a_command_of_the_comparison_is_one(command: str) -> None:
     assert options.run is not None
 
 
+@pytest.mark.long
 @pytest.mark.job
 def test_commands_on_a_capture_do_what_they_are_listed_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -153,7 +153,7 @@ def only(found: Frame) -> Verdict:
 @pytest.mark.torch
 @pytest.mark.parametrize(("hang", "culprit", "cause", "op"), [
     ("sleeping", 2, "sleeping", "all_reduce"),
-    ("loading", 0, "dataloader", "all_gather_object"),
+    pytest.param("loading", 0, "dataloader", "all_gather_object", marks=pytest.mark.long),
     ("holding", 1, "gil", "barrier"),
     pytest.param("backward", 2, "sleeping", "the backward pass", marks=pytest.mark.long),
     pytest.param("late", 0, "sleeping", "a wait for an op", marks=pytest.mark.long),

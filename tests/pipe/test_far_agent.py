@@ -214,7 +214,8 @@ FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
-@pytest.mark.parametrize("options", ["noexec", pytest.param("ro,noexec", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("options", ["noexec", "ro,noexec"])
 def test_all_of_it_is_in_memory(far: Start, ranks: list[int], options: str) -> None:
     """In a namespace of its own: folders from which nothing runs, and their content at the end."""
     mounts = "".join(f"mount -t tmpfs -o {options} none {folder} && " for folder in FOLDERS)

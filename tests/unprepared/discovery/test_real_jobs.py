@@ -40,6 +40,7 @@ def test_torchrun_with_data_workers_that_frtop_has_started(programs: Programs) -
     assert found.uid == os.getuid()
 
 
+@pytest.mark.long
 @pytest.mark.job
 def test_mp_spawn(programs: Programs) -> None:
     process = programs.start(
