@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,6 +154,25 @@ def test_a_rank_is_in_the_window_of_its_newest_slice_whenever_its_rows_are_added
     assert found.calls[0].ranks == (0, 1)
 
 
+@pytest.mark.parametrize("figure", [2**62, -(2**62)])
+def test_what_a_host_claims_adds_up_to_no_more_than_a_capture_can_hold(figure: int) -> None:
+    merger = StatisticsMerger()
+    merger.begin(0, 0, 10 * S)
+    true = answer(0, [op(1, S, MS), op(2, 2 * S, MS)], WINDOW)
+    rows = true.statistics.rows
+    assert rows is not None
+    names = ("count", "total_bytes", "timed", "timed_ns", "max_ns", "late", "pending", "waited_ns")
+    claimed = dict.fromkeys(names, (figure,) * len(rows.kind))
+    modules = (wire.ModuleStatistics(1, "all_reduce", figure, figure),)
+    said = replace(true.statistics, lost=figure, rows=replace(rows, **claimed), modules=modules)
+    for rank in range(9):
+        merger.add(0, true._replace(rank=rank, statistics=said, issuers=(wire.Issuer("forward"),)))
+    found = built(merger, 9)
+    assert msgspec.msgpack.encode(found)
+    counts = [*(row.count for row in found.calls), *(row.count for row in found.modules)]
+    assert counts == [2**62] * 2 * (figure > 0)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -187,9 +207,9 @@ def test_rows_that_do_not_fit_together_are_left_out(damage: dict[str, Any]) -> N
 
 SITES = (LINE, replace(LINE, line=50))
 GROUPS = {1: group(1, "0-3", "tp:0"), 2: group(2, "0-7", "dp")}
-FIGURE = st.integers(0, 2**62)
+FIGURE = st.integers(0, 2**57)
 FIGURES = st.tuples(
-    st.integers(1, 2**62), *[FIGURE] * 7, st.dictionaries(
+    st.integers(1, 2**57), *[FIGURE] * 7, st.dictionaries(
         st.integers(0, LAST_BUCKET), st.integers(1, 300) | st.integers(1, MOST_COUNT), max_size=5
     ),
 )  # fmt: skip

@@ -15,6 +15,11 @@ Int = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 Real = Annotated[float, Meta(ge=-1e300, le=1e300)]
 
 
+def storable(total: int) -> int:
+    """A sum of what many sent, as large as a file can hold; none of them is negative."""
+    return max(0, min(total, LARGEST))
+
+
 class Value(Struct, frozen=True, array_like=True, gc=False):
     """A part of a message. It never changes, so it cannot refer to itself.
 

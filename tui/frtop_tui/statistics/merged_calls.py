@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.statistics.call_columns import added_up
 from frtop_probe.statistics.calls import quantile
+from frtop_probe.wire.values import storable
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow
 from frtop_tui.statistics.alike_groups import GroupAcross
@@ -138,7 +139,7 @@ def rows_of(
     seconds: Mapping[int, float],
 ) -> Rows:
     calls = {key: _row(key, one, ops.get(key, {}), seconds) for key, one in
-             sums.items() if one.count}  # fmt: skip
+             sums.items() if one.count > 0}  # fmt: skip
     together = []
     for keys in varying(calls, ops):
         together.append(_together(keys, sums, ops, seconds))
@@ -201,17 +202,17 @@ def _row(
         ranks=tuple(sorted(sums.ranks)),
         p2p=p2p,
         on_device=on_device,
-        count=sums.count,
-        bytes=sums.bytes,
+        count=storable(sums.count),
+        bytes=storable(sums.bytes),
         rate=sums.count / mean if mean > 0 else 0.0,
-        timed=sums.timed,
+        timed=storable(sums.timed),
         p50_ns=quantile(durations, 0.5, sums.max_ns),
         p95_ns=quantile(durations, 0.95, sums.max_ns),
         max_ns=sums.max_ns or None,
-        total_ns=sums.total_ns,
-        waited_ns=sums.waited_ns,
-        late=sums.late,
-        pending=sums.pending,
+        total_ns=storable(sums.total_ns),
+        waited_ns=storable(sums.waited_ns),
+        late=storable(sums.late),
+        pending=storable(sums.pending),
         sampled=len(joined),
         skew_ns=round(median(op.skew_ns for op in joined)) if joined else None,
         mean_skew_ns=round(waits / len(joined)) if joined else None,

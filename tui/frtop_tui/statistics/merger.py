@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 from frtop_probe.statistics.call_columns import MOST_RANKS, fit
+from frtop_probe.wire.values import storable
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, StepSplit
 from frtop_tui.statistics.alike_groups import AlikeGroups, GroupAcross
@@ -228,7 +229,7 @@ class StatisticsMerger:
                 for rank, steps in sorted(self._steps.items())
             },
             clock_error_ns=error,
-            lost=sum(one.lost for one in slices),
+            lost=storable(sum(one.lost for one in slices)),
             notes=tuple(dict.fromkeys(note for one in slices for note in one.notes)),
             modules=module_rows([one.modules for one in slices]),
             varying=rows.varying,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_probe import wire
+from frtop_probe.wire.values import storable
 from frtop_tui.job.host_gauges import natural
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.statistics import ModuleRow
@@ -72,8 +73,17 @@ def module_rows(slices: Iterable[Mapping[ModuleKey, ModuleSums]]) -> tuple[Modul
         for key, one in sums.items():
             total[key].add(one.count, one.bytes, one.ranks, one.ns, exact=one.exact)
     return tuple(
-        ModuleRow(issuer, kind, tuple(sorted(one.ranks)), one.count, one.bytes, one.ns, one.exact)
+        ModuleRow(
+            issuer,
+            kind,
+            tuple(sorted(one.ranks)),
+            storable(one.count),
+            storable(one.bytes),
+            storable(one.ns),
+            one.exact,
+        )
         for (issuer, kind), one in total.items()
+        if one.count > 0
     )
 
 
