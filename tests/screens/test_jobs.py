@@ -29,7 +29,9 @@ async def test_jobs_are_distinguished_and_the_shown_one_is_marked() -> None:
             (0, False, False),
         ]
         await app.resize(80, 24)
-        await app.sees("age", "2h00m", "waits 4m12s", "0.4s ago", "node1:29511", "llama-70b#1")
+        await app.sees(
+            "live, shown", "age", "2h00m", "waits 4m12s", "0.4s ago", "node1:29511", "llama-70b#1"
+        )
 
 
 def test_a_job_without_an_address_has_an_empty_cell() -> None:
@@ -72,9 +74,12 @@ async def test_while_no_job_is_shown_others_can_be_chosen_or_it_says_how_to_star
 
 
 @pytest.mark.parametrize("how", ["ended", "dead"])
-def test_a_job_whose_ranks_have_all_ended_is_not_live(how: str) -> None:
+async def test_a_job_whose_ranks_have_all_ended_is_not_live(how: str) -> None:
     frame = rare_scenes.over() if how == "dead" else replace(scenes.healthy(), health="ended")
     assert not job_rows(frame)[0].lives
+    async with driven(frame, size=(80, 24)) as app:
+        await app.press("J")
+        await app.sees("ended, shown")
 
 
 async def test_the_cursor_moves_to_the_culprit_of_the_next_job() -> None:

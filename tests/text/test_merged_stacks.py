@@ -64,7 +64,8 @@ def test_ranks_without_a_stack_are_listed_with_the_reason() -> None:
     assert {ranks: why for why, ranks in merged.missing}[(900,)] == "never reported"
     assert any("ptrace_scope" in why and ranks == (37,) for why, ranks in merged.missing)
     dead = merge_frame(scenes.dead(), [5])
-    assert dead.missing == (("ended with exit status 1", (5,)),)
+    why = "ended with exit status 1 after RuntimeError at train.py:226 (train)"
+    assert dead.missing == ((why, (5,)),)
 
 
 def test_stack_ages_use_the_operators_clock() -> None:

@@ -46,7 +46,7 @@ def test_what_a_rank_said_comes_first_then_remarks_and_the_end_of_the_file() -> 
     assert lines == [
         "job-37.out: [rank37]: KeyError: 'secret-[bold]weight[/bold]'",
         "job-37.out: node4:9:10 [0] misc/socket.cc:50 NCCL WARN socketProgress: lost",
-        "job-37.out: last written 12s before it was read",
+        "job-37.out: quiet for 12s when read",
     ]
 
 
@@ -60,7 +60,7 @@ def test_what_a_rank_said_comes_first_then_remarks_and_the_end_of_the_file() -> 
 ])  # fmt: skip
 def test_the_last_line_is_what_a_terminal_shows(text: str, ends: list[str]) -> None:
     lines = telling_lines(with_output(scenes.hung(), {37: text}))
-    said = [line.partition(" before it was read")[2].removeprefix(": ") for line in lines]
+    said = [line.partition(" when read")[2].removeprefix(": ") for line in lines]
     assert [one for one in said if one] == ends
 
 

@@ -50,7 +50,7 @@ def test_a_rank_with_a_file_and_a_pipe_also_after_its_end(host: Host, tmp_path: 
 
 
 def is_last(line: str) -> bool:
-    return line.startswith("rank.err: last written ") and line.endswith(": its last words")
+    return line.startswith("rank.err: quiet for ") and line.endswith(": its last words")
 
 
 def test_who_may_only_read_gets_no_output(host: Host) -> None:

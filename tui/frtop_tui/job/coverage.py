@@ -75,7 +75,7 @@ class RankCounts:
             texts.insert(0, text if everybody else f"{folded(unprepared)}: {text}")
             if searching:
                 texts.insert(
-                    0, f"{listed(searching, 4)}: the first looks at the ranks there are not over"
+                    0, f"{listed(searching, 4)}: ranks are still being looked at for the first time"
                 )
         if self._unread:
             first = min(self._unread)

@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.stack_frames import frame_line, is_user_code, shown_frames
+from frtop_tui.job.stack_frames import frame_line, is_user_code, shown_frames, user_frame
 from frtop_tui.text.rank_words import format_exit, op_name
 
 FrameKey = tuple[str, str, int]
@@ -120,7 +121,10 @@ def why_no_thread(dump: wire.StackDump) -> str:
 def why_no_stack(rank: JudgedRank) -> str:
     """Why frtop has no stack of this rank."""
     if rank.exit_info is not None:
-        return format_exit(rank.exit_info)
+        ended, error = format_exit(rank.exit_info), rank.exception
+        if error is None or not error.frames:
+            return ended
+        return f"{ended} after {error.kind} at {line_and_function(user_frame(error.frames))}"
     if rank.snapshot is not None and rank.snapshot.dumps:
         return why_no_thread(rank.snapshot.dumps[0])
     if not rank.evidence.has_stacks:

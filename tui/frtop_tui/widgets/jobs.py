@@ -47,7 +47,7 @@ def _address(row: ListedJob) -> str:
 
 COLUMNS: Final[tuple[Column[ListedJob], ...]] = (
     Column("  job", 0, _title, lambda r: r.name),
-    Column("state", 11, _state, lambda r: r.lives),
+    Column("state", 12, _state, lambda r: r.lives),
     Column("ranks", 5, lambda r: (str(r.job.world_size or ""), ""), lambda r: r.job.world_size,
            right=True),
     Column("age", 6, lambda r: (duration(r.activity.age_s) if r.activity.age_s else "", ""),

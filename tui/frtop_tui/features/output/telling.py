@@ -131,6 +131,6 @@ def _last_line(one: ReadFile, said: list[str]) -> str:
     """How long nobody had written to a file, and the last line there."""
     lines = lines_of(WATCHER.sub("", one.file.text))
     line = next((line for line in reversed(lines) if line.strip()), "")
-    when = f"{one.name}: last written {duration(one.file.quiet_s)} before it was read"
+    when = f"{one.name}: quiet for {duration(one.file.quiet_s)} when read"
     text = printable(line.strip())[:_LONGEST]
     return when if not text or f"{one.name}: {text}" in said else f"{when}: {text}"

@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.model import Verdict
 from frtop_tui.diagnosis.words.stragglers import Stragglers
 from frtop_tui.features.statistics.rows import Grouping, Range, RankFigures, StatisticsRow
 from frtop_tui.job.naming import GroupKey
-from frtop_tui.job.units import NOT_KNOWN, byte_rate, percent, timing
+from frtop_tui.job.units import NOT_KNOWN, byte_rate, counted, percent, timing
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, join, plain
 from frtop_tui.widgets.table import Column, LineTable
@@ -297,7 +297,7 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
             if column.title not in shown
         ]
         said = [part for part in parts if part[1][0] not in ("", NOT_KNOWN)]
-        sampled = plain(f"{row.sampled:,} ops sampled", "dim")
+        sampled = plain(f"{counted(row.sampled, 'op')} sampled", "dim")
         return join([*said, sampled], between=" · ")
 
 
