@@ -93,7 +93,8 @@ class DemoJob:
         with self.log.open("wb") as log:
             self._launcher = subprocess.Popen(
                 [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "c10d",
-                 "--rdzv-endpoint", "localhost:0", "--rdzv-id", self.run_id,
+                 "--rdzv-endpoint", "localhost:0", "--local-addr", "localhost",
+                 "--rdzv-id", self.run_id,
                  "--nproc-per-node", str(RANKS), str(SCRIPT), "--data", str(data),
                  "--fault", self.fault.name, "--fault-rank", str(CULPRIT),
                  "--fault-step", str(FAULT_STEP)],
