@@ -28,12 +28,15 @@ class TransportSigns:
         made: variables of Python modules, as `module:variable`. A dict with entries shows that it
             is in use; the module alone shows nothing.
         files: a pattern for its shared objects, searched in their paths.
+        on_cuda: engines import the modules on CPUs too, so these show it only in a process in which
+            torch has initialized CUDA (ROCm counts as CUDA there).
     """
 
     name: str
     modules: tuple[str, ...] = ()
     made: tuple[str, ...] = ()
     files: str = ""
+    on_cuda: bool = False
 
 
 SIGNS: Final = (
@@ -44,6 +47,7 @@ SIGNS: Final = (
             "sglang.srt.distributed.device_communicators.pynccl",
             "cupy_backends.cuda.libs.nccl",
         ),
+        on_cuda=True,
     ),
     TransportSigns(
         "custom all-reduce",
@@ -55,6 +59,7 @@ SIGNS: Final = (
             "sglang.srt.distributed.device_communicators.quick_all_reduce",
             "aiter.dist.custom_all_reduce",
         ),
+        on_cuda=True,
     ),
     TransportSigns(
         "FlashInfer",
@@ -72,6 +77,7 @@ SIGNS: Final = (
             "torch.distributed._symmetric_memory:_group_name_to_workspace_tensor",
             "torch.distributed._symmetric_memory:_symm_mem_pools",
         ),
+        on_cuda=True,
     ),
     TransportSigns("DeepEP", ("deep_ep",), files=r"/(deep_ep_cpp|hybrid_ep_cpp)[^/]*\.so$"),
     TransportSigns("PPLX kernels", ("pplx_kernels",)),
@@ -92,6 +98,9 @@ VARIABLES: Final = {
     tuple(variable.split(":")): signs.name for signs in SIGNS for variable in signs.made
 }
 """Names of transports, by module and variable."""
+ON_CUDA: Final = frozenset(signs.name for signs in SIGNS if signs.on_cuda)
+CUDA: Final = ("torch.cuda", "_initialized")
+"""The module and its variable that is True once CUDA is initialized."""
 _FILES: Final = tuple((signs.name, re.compile(signs.files)) for signs in SIGNS if signs.files)
 MAX_SIGN: Final = 200
 _ORDER: Final = {signs.name: place for place, signs in enumerate(SIGNS)}

@@ -28,6 +28,20 @@ def test_nothing_is_imported_and_nothing_is_called(monkeypatch: pytest.MonkeyPat
     }  # fmt: skip
 
 
+def test_what_engines_import_on_cpus_too_is_a_sign_once_cuda_is_initialized(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pynccl = "vllm.distributed.device_communicators.pynccl"
+    cuda = types.ModuleType("torch.cuda")
+    monkeypatch.setitem(sys.modules, pynccl, types.ModuleType(pynccl))
+    monkeypatch.delitem(sys.modules, "torch.cuda", raising=False)
+    assert loaded() == ()
+    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    for initialized in (False, True):
+        monkeypatch.setattr(cuda, "_initialized", initialized, raising=False)
+        assert loaded() == ((("pynccl", f"module {pynccl} is imported"),) if initialized else ())
+
+
 def test_only_what_changed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

@@ -64,9 +64,19 @@ def test_a_module_that_is_imported_late_is_seen_at_once(late: Program) -> None:
     assert late.transports() == {}
     late.do("module('deep_ep')")
     assert late.transports() == {"DeepEP": "module deep_ep is imported"}
-    late.do("module('vllm.distributed.device_communicators.pynccl')")
-    assert list(late.transports()) == ["pynccl", "DeepEP"]
+    late.do("module('mpi4py.MPI')")
+    assert list(late.transports()) == ["DeepEP", "MPI"]
     late.do("sys.modules.pop('deep_ep')")
+    assert list(late.transports()) == ["MPI"]
+
+
+def test_what_engines_import_on_cpus_too_is_a_sign_once_cuda_is_initialized(late: Program) -> None:
+    late.do("module('vllm.distributed.device_communicators.pynccl')")
+    assert late.transports() == {}
+    late.do("module('torch.cuda', _initialized=False)")
+    assert late.transports() == {}
+    late.do("setattr(sys.modules['torch.cuda'], '_initialized', True)")
+    late.do("module('another')")
     assert list(late.transports()) == ["pynccl"]
 
 

@@ -151,6 +151,14 @@ class Python:
     def integer(self, address: int) -> int:
         """Returns an int of at most 120 bits."""
         self.expect(address, "int")
+        return self._digits(address)
+
+    def truth(self, address: int) -> bool:
+        """Returns a bool, which is an int in memory."""
+        self.expect(address, "bool")
+        return self._digits(address) != 0
+
+    def _digits(self, address: int) -> int:
         (tag,) = struct.unpack("<q", self.memory.read(address + _SIZE, 8))
         if self.layout.tagged_int:
             count, sign = tag >> 3, {0: 1, 1: 0, 2: -1}.get(tag & 3)

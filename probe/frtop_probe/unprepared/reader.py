@@ -24,7 +24,9 @@ from frtop_probe.proc.memory import (
     refuse_if_locked,
 )
 from frtop_probe.transports import (
+    CUDA,
     MODULES,
+    ON_CUDA,
     VARIABLES,
     by_files,
     first_of_each,
@@ -58,7 +60,7 @@ _FINAL: Final = (UNCHANGING - {UNKNOWN_PYTHON}) | {
 `sys.modules` only for a moment."""
 TRANSPORTS_AGAIN_S: Final = 20.0
 """Seconds between two full searches for transports: C++ loads libraries without a module."""
-_TRANSPORT_MODULES: Final = frozenset((*MODULES, *(module for module, _ in VARIABLES)))
+_TRANSPORT_MODULES: Final = frozenset((*MODULES, *(module for module, _ in (CUDA, *VARIABLES))))
 _Table = tuple[int, int, int, int]
 _Signs = list[tuple[str, str]]
 Result = TypeVar("Result")
@@ -360,19 +362,31 @@ def _imported(python: Python | None) -> _Signs:
         found = python.find(python.modules, _TRANSPORT_MODULES)
     except NotReadable:  # they changed during the read
         return []
-    signs = [(MODULES[name], module_sign(name)) for name in found if name in MODULES]
+
+    def filled(module: str, variable: str) -> bool:
+        return module in found and _is_filled(python, found[module].value, variable)
+
+    left_out = () if filled(*CUDA) else ON_CUDA
+    signs = [
+        (MODULES[module], module_sign(module))
+        for module in found
+        if module in MODULES and MODULES[module] not in left_out
+    ]
     for (module, variable), name in VARIABLES.items():
-        if module in found and _has_entries(python, found[module].value, variable):
+        if filled(module, variable):
             signs.append((name, variable_sign(module, variable)))
     return signs
 
 
-def _has_entries(python: Python, module: int, variable: str) -> bool:
-    """Returns whether a variable of a module is a dict with entries; False if unreadable."""
+def _is_filled(python: Python, module: int, variable: str) -> bool:
+    """Returns whether a variable of a module is True, or a dict with entries."""
     try:
         entry = python.find(python.module_dict(module), (variable,)).get(variable)
-        if entry is None or python.type_name(entry.value) != "dict":
+        if entry is None:
             return False
-        return python.table(entry.value).used > 0
+        kind = python.type_name(entry.value)
+        if kind == "dict":
+            return python.table(entry.value).used > 0
+        return kind == "bool" and python.truth(entry.value)
     except NotReadable:
         return False

@@ -13,7 +13,9 @@ from typing import Final
 
 from frtop_probe.recorder.ops.graph_captures import REPLAYS, captures
 from frtop_probe.transports import (
+    CUDA,
     MODULES,
+    ON_CUDA,
     VARIABLES,
     first_of_each,
     module_sign,
@@ -49,14 +51,22 @@ def loaded() -> tuple[tuple[str, str], ...]:
 
     Replays of CUDA graphs with c10d ops count as one transport: nobody observes them either.
     """
-    modules = sys.modules
-    found = [(name, module_sign(module)) for module, name in MODULES.items() if module in modules]
+    left_out = ON_CUDA if _variable(*CUDA) is not True else ()
+    found = [
+        (name, module_sign(module))
+        for module, name in MODULES.items()
+        if module in sys.modules and name not in left_out
+    ]
     for (module, variable), name in VARIABLES.items():
-        # Reads only a plain dict, so that no code of the program runs.
-        namespace = getattr(modules.get(module), "__dict__", None)
-        value = namespace.get(variable) if type(namespace) is dict else None
+        value = _variable(module, variable)
         if type(value) is dict and value:
             found.append((name, variable_sign(module, variable)))
     if captures.sign:
         found.append((REPLAYS, captures.sign))
     return first_of_each(found)
+
+
+def _variable(module: str, variable: str) -> object:
+    """Reads only a plain dict, so that no code of the program runs."""
+    namespace = getattr(sys.modules.get(module), "__dict__", None)
+    return namespace.get(variable) if type(namespace) is dict else None
