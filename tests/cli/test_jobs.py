@@ -128,6 +128,10 @@ def test_without_jobs_it_says_what_was_looked_for_and_the_next_step() -> None:
     assert all(len(line) <= WIDTH for line in lines[2:])
     assert lines[-1] == "1 process has not said which rank it is"
 
+    frame = replace(empty(), hosts=(replace(HOST, searching=True),))
+    first = jobs_lines(frame)[0]
+    assert first == "no job found on node0 so far: the search goes on at node0; try again"
+
 
 def test_who_has_a_recorder_is_not_said_before_a_rank_is_known() -> None:
     frame = replace(several(), activities=())

@@ -133,4 +133,6 @@ def _beside(frame: BaseFrame, rows: Sequence[ListedJob]) -> list[str]:
 def _nothing_found(frame: BaseFrame) -> list[str]:
     reported = [host.name for host in frame.hosts if host.state == "reporting"]
     where = listed(reported, 4) or "any host"
+    if searching := [host.name for host in frame.hosts if host.searching]:
+        where += f" so far: the search goes on at {listed(searching, 4)}; try again"
     return [f"no job found on {where}", f"looked for: {_LOOKED_FOR}"]
