@@ -13,6 +13,7 @@ from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.waits import WaitsScreen
+from frtop_tui.widgets.lenses import lag
 from frtop_tui.widgets.rank_grid import RankGrid
 
 from . import scenes
@@ -166,6 +167,13 @@ async def test_a_deadlock_says_where_it_closes_and_a_healthy_job_that_nobody_wai
         await app.sees("nobody waits for anybody")
         await app.give(graph_of(scene))
         await app.sees("the same again: a deadlock")
+
+
+def test_who_was_behind_is_still_shown_when_all_ranks_have_ended() -> None:
+    frame = scenes.hung()
+    ranks = {number: replace(rank, state="dead") for number, rank in frame.ranks.items()}
+    groups = (replace(frame.groups[0], late=()),)
+    assert lag(replace(frame, ranks=ranks, groups=groups)).amounts == {scenes.CULPRIT: 1}
 
 
 async def test_one_key_goes_through_the_lenses_and_the_legend_explains_the_letters() -> None:

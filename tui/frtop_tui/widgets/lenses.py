@@ -163,10 +163,11 @@ _LAG: Final = (
 def lag(frame: Frame) -> LensView:
     """How many ops each rank is behind, in the group where it is furthest behind."""
     lags: dict[int, tuple[int, str]] = {}
+    over = all(rank.state in ("dead", "done") for rank in frame.ranks.values())  # nobody is late
     for view in frame.groups:
-        if not view.exact or not view.late:
+        if not view.exact or not (view.late or over):
             continue
-        for member in members(view, frame.ranks, view.late):
+        for member in members(view, frame.ranks, view.late or None):
             ops = view.number - (member.issued or 0)
             if member.issued is not None and ops > lags.get(member.number, (0, ""))[0]:
                 lags[member.number] = (ops, view.label)

@@ -218,8 +218,8 @@ def _demo(verbs: Verbs[Parser]) -> None:
         + "".join(f"  {name:10} with --ranks: {summary}\n" for name, summary in SLOW.items()),
     )
     demo.add_argument("--ranks", type=int, metavar="N",
-                      help="N scripted ranks instead, up to 16,384: real messages of real agents, "
-                      "without torch; most faults hit one of them")  # fmt: skip
+                      help="N scripted ranks instead, 16 to 16,384 by eights: real messages of "
+                      "real agents, without torch; most faults hit one of them")  # fmt: skip
     demo.add_argument("--fault", choices=(*FAULTS, *SLOW), default="stall", metavar="NAME",
                       help="what goes wrong (default: stall)")  # fmt: skip
     demo.add_argument("--unprepared", action="store_true",
