@@ -252,6 +252,20 @@ def test_an_agent_that_still_searches_is_waited_for(
     assert live_command.wait_for_report(source, 0.2, report).ranks == found.ranks
 
 
+def test_a_job_that_ended_does_not_hide_one_that_is_still_searched_for() -> None:
+    ended = hung()
+    ranks = {number: replace(rank, state="dead") for number, rank in ended.ranks.items()}
+    host = HostView("node0", "reporting", searching=True)
+    source = ScriptedSource([replace(ended, ranks=ranks, hosts=(host,))])
+    begin = time.monotonic()
+
+    def report(_: str) -> None:
+        if time.monotonic() - begin > 0.5:
+            source.give(healthy())
+
+    assert live_command.wait_for_ranks(source, 20.0, report).ranks == healthy().ranks
+
+
 def test_a_search_that_does_not_end_is_no_proof_that_nothing_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -199,7 +199,8 @@ def _wait_until(
         frame = source.frame()
         timer.require_visible(frame)
         waited_s = timer.waited_s
-        if is_ready(frame, waited_s):
+        # Beside a job that ended, one that nobody prepared may live.
+        if is_ready(frame, waited_s) and not timer.is_searching(frame):
             return frame
         if (waited_s > wait_s and not timer.is_searching(frame)) or found_nothing(frame):
             require_job(frame)
@@ -316,9 +317,11 @@ class AppearanceTimer:
         return 0.0 if self._reported_at is None else time.monotonic() - self._reported_at
 
     def is_searching(self, frame: Frame) -> bool:
-        """Whether there is no rank yet, but some host may still find one."""
-        searching = any(host.searching for host in frame.hosts)
-        return searching and not frame.ranks and self.searched_s(frame) < LOADED_S
+        """Whether no rank lives that is known yet, but some host may still find one."""
+        if not any(host.searching for host in frame.hosts):
+            return False
+        lives = any(rank.state not in ("dead", "done") for rank in frame.ranks.values())
+        return not lives and self.searched_s(frame) < LOADED_S
 
     def require_visible(self, frame: Frame) -> None:
         """Raises an error if nothing appeared and nothing will.
