@@ -13,6 +13,7 @@ from frtop_tui.job.model import UNPREPARED, Recorded
 from frtop_tui.job.unprepared import NOT_PREPARED, is_least_since, preparation
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.text.plain import text
+from frtop_tui.text.statistics_words import no_steps_words
 from frtop_tui.widgets.queue_pane import queue_lines
 from frtop_tui.widgets.spans import text_of
 from frtop_tui.widgets.verdict import note_lines
@@ -38,6 +39,10 @@ async def test_the_first_line_says_that_the_job_is_seen_from_outside() -> None:
         await app.give(replace(outside(), other_jobs=(scenes.JOB,) * 3))
         await app.sees("+3 other jobs (J)", "node[0-7] · not prepared")
         assert ":" not in app.text().splitlines()[0]
+
+
+def test_without_a_recorder_nobody_is_told_to_mark_steps() -> None:
+    assert no_steps_words(outside()).startswith("no step is seen from outside; `frtop run -- ...`")
 
 
 def test_where_only_some_have_no_recorder_they_are_named() -> None:

@@ -150,7 +150,7 @@ def _too_late(pid: int) -> wire.StackDump:
     return wire.StackDump(
         pid,
         error="deadline",
-        help=f"process {pid} was not reached within {DEADLINE:.0f} s: ask for fewer at a time",
+        help=f"process {pid} was not reached within {DEADLINE:.0f} s: ask again, or for fewer",
     )
 
 

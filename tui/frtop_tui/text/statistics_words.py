@@ -12,6 +12,7 @@ from frtop_tui.job.naming import GroupKey, folded, shortened, without_number
 from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_sizes, duration, timing, window
+from frtop_tui.job.unprepared import NEXT_TIME
 
 LONGEST_S: Final = 3600.0
 """As far back as rings reach: 8,192 or 65,536 ops of a rank, usually minutes."""
@@ -91,6 +92,8 @@ def no_steps_words(frame: Frame) -> str:
         if view.status is not None and view.status.step
     ]
     if not begun:
+        if len(frame.coverage.unprepared) == len(frame.ranks) > 0:
+            return f"no step is seen from outside; {NEXT_TIME}"
         return "no steps are recorded: call frtop_probe.step() once in each, or use an optimizer"
     step, age_s = max(begun)
     return f"no step ended here: step {step:,} began {duration(age_s)} ago"
