@@ -290,7 +290,15 @@ def test_books_that_are_not_readable_for_long_tell_nothing_any_more(rank: Unprep
     rank.update(40 * SECOND)
     full = shown(rank)
     assert full.identity is not None
-    assert (full.identity.c10d_readable, pending(rank)) == (True, [("all_reduce", 4, True)])
+    # It is the op of the first look: its age is as little known as then, and no less.
+    assert (full.identity.c10d_readable, pending(rank)) == (True, [("all_reduce", 4, False)])
+    assert [op.issued_ns for op in full.pending or ()] == [SECOND]
+
+
+def test_an_op_that_began_while_nobody_could_look_is_undated(rank: UnpreparedRank) -> None:
+    rank.take(look(backend(number=3)), SECOND)
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), 2 * SECOND + STALE_NS)
+    assert pending(rank) == [("all_reduce", 4, False)]
 
 
 def test_ops_of_one_group_stay_until_it_is_not_readable_for_long(rank: UnpreparedRank) -> None:

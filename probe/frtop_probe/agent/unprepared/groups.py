@@ -1,8 +1,8 @@
 """Tracks the groups of one unprepared rank from look to look: progress, and ops in progress.
 
 `UnpreparedGroups` remembers; the functions translate one c10d state into wire terms. Times are
-those of looks: the look before an op was first seen bounds its age. If the first look showed it,
-it was issued at some earlier time (`dated` is False).
+those of looks: the look before an op was first seen bounds its age. If the first look at its group
+showed it, or none was possible for long, it was issued at some earlier time (`dated` is False).
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ class UnpreparedGroups:
         self._newest_id = 0
         self._fronts: dict[int, Front] = {}
         self._pending: dict[_PendingKey, wire.Op] = {}
+        self._seen: dict[_PendingKey, wire.Op] = {}
+        """Ops in progress when their group was last read, however long ago."""
         self._outputs: dict[_PendingKey, tuple[wire.TensorSpec, ...] | None] = {}
         self._sequence = 0
         self._read_at: dict[int, int] = {}
@@ -124,6 +126,7 @@ class UnpreparedGroups:
             pending.update(self._pending_of(number, backend, at_ns))
             self.progress[number] = self._progress_of(number, backend, pending)
         self._read_at.update(dict.fromkeys(read, begun_ns))
+        self._seen = {k: op for k, op in self._seen.items() if op.group not in read} | pending
         # For a group that this look could not read, the last look is valid for a while.
         unread = {
             key: op
@@ -149,6 +152,7 @@ class UnpreparedGroups:
         if not lost:
             return
         self._pending = {key: op for key, op in self._pending.items() if op.group not in lost}
+        self._seen = {key: op for key, op in self._seen.items() if op.group not in lost}
         for group in lost:
             # Moved to the end: the dict is ordered by when groups disappeared.
             self.known[group] = structs.replace(self.known.pop(group), gone=True)
@@ -213,7 +217,7 @@ class UnpreparedGroups:
         for work, number in numbered[:MAX_PENDING]:
             kind = KINDS.get(work.op, work.op)
             key = group, work.number, kind
-            known = self._pending.get(key)
+            known = self._seen.get(key)
             if known is not None and number in (None, known.number):
                 yield key, self._with_outputs(key, known, outputs_of(work, kind))
             elif number is not None:
@@ -254,6 +258,7 @@ class UnpreparedGroups:
         self._sequence += 1
         front = self._fronts.get(group)
         ops = max(0, front.ops - 1) if front is not None else 0  # the last one is this one
+        read_ns = self._read_at.get(group)
         return wire.Op(
             sequence=self._sequence,
             group=group,
@@ -265,7 +270,7 @@ class UnpreparedGroups:
             timeout_ms=int(1000 * (timeout_s or 0)),
             usual_ns=max(MIN_PACE_NS, front.longest_ns) if front is not None and ops else 0,
             usual_count=ops,
-            dated=self.looks > 0,
+            dated=read_ns is not None and at_ns - read_ns <= STALE_NS,
         )
 
 
