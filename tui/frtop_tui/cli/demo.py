@@ -124,7 +124,7 @@ def _scripted_headless(job: ScriptedJob, source: LiveSource) -> int:
 
 
 def _say(right: bool, expected: str) -> int:
-    _print("the verdict is right" if right else f"the verdict is wrong: {expected}")
+    _print("the verdict is right" if right else f"the verdict is wrong; right is: {expected}")
     return 0 if right else 1
 
 
