@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.model import Health, RankState
+from frtop_tui.job.model import Health, HostView, RankState
 from frtop_tui.job.naming import folded_hosts
 from frtop_tui.job.statistics import JobStatistics, StepSplit
 from frtop_tui.text import rank_states
@@ -88,3 +88,10 @@ def test_steps_are_bars_from_the_fastest_to_twice_as_long() -> None:
     assert steps_line(frame, 30) == ()
     few = replace(frame, statistics=replace(found, steps={0: steps[:3]}))
     assert steps_line(few, 80) == ()
+
+
+@pytest.mark.parametrize("searching", [True, False])
+def test_no_job_is_running_only_once_hosts_are_searched(searching: bool) -> None:
+    host = HostView("node0", "reporting", searching=searching)
+    words = no_verdict_words(Frame(0, 0, "empty", hosts=(host,)))
+    assert words.endswith("no job so far" if searching else "no job is running")

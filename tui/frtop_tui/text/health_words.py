@@ -22,6 +22,7 @@ _NO_VERDICT: Final[dict[Health, str]] = {
     "undecided": "frtop saw no long wait, but not enough to call the job healthy",
     "waiting": "no verdict yet: the waits may still end",
 }
+_SEARCHING: Final = "agents answer, and still search: no job so far"
 _NO_LONG_WAIT: Final = "no rank waits unusually long"
 
 
@@ -31,7 +32,8 @@ def no_verdict_words(frame: Frame) -> str:
     That no rank hangs is clear at once. That none is slow is clear, and said, only after a while.
     """
     if frame.health in _NO_VERDICT:
-        return _NO_VERDICT[frame.health]
+        searching = frame.health == "empty" and any(host.searching for host in frame.hosts)
+        return _SEARCHING if searching else _NO_VERDICT[frame.health]
     if not frame.ranks:
         return "no ranks yet"
     if frame.recorded is not None or frame.health != "healthy":
