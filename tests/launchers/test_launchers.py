@@ -22,7 +22,7 @@ from files.logs.making import slurm
 from free_port import free_port
 from waiting import wait_for
 
-pytestmark = [pytest.mark.job, pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.job, pytest.mark.long, pytest.mark.timeout(700)]
 PYTHON = os.environ.get("LAUNCHERS", sys.executable)
 BIN = Path(PYTHON).parent
 HANGS = "told_to_hang.py"
@@ -42,7 +42,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "ray start": ("sh", "-c", RAY_NODE, PYTHON, f"{BIN}/ray", "ray_train.py"),
 }  # fmt: skip
 SETTINGS = {"ACCELERATE_USE_CPU": "1", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1",
-            "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # fmt: skip
+            "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0",
+            "RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0",
+            "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "400",
+            "RAY_worker_register_timeout_seconds": "400"}  # fmt: skip
+STARTED_S = 400
+"""How long a job may start; Ray took minutes on two processors with a load of 45."""
 RUN = (sys.executable, "-m", "frtop_tui", "run")
 OF_A_TASK = ("sh", "-c", 'RANK=$SLURM_PROCID exec "$@"', "sh", PYTHON, HANGS, ".", "1")
 UNDER_SLURM: dict[str, tuple[str, ...]] = {
@@ -78,7 +83,7 @@ def verdict_on(command: tuple[str, ...], folder: Path, *, recorded: bool) -> dic
             return said if said.get("health") == "hung" else None
 
         try:
-            return wait_for(hung, (folder / "log").read_text, 240, 1)
+            return wait_for(hung, (folder / "log").read_text, STARTED_S, 1)
         finally:
             log.close()
             for one in family(home):  # Ray's titles overwrite the environment of children
