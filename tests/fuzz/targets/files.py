@@ -1,8 +1,7 @@
-"""Files that somebody sends: frtop's own, dumps, stacks, answers of NCCL, logs, traces, plans."""
+"""Files that somebody sends: frtop's own, dumps, stacks, answers of NCCL, logs."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import struct
@@ -12,8 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from diagnosis.scenes import Scene
-from features.check.test_plan import PLAN
-from features.profile import script_traces
 from files.boxes import BoxRecorder, write_boxes
 from files.flightrecorder.test_bundle import page
 from files.flightrecorder.writer import make_recorders, one_missing, pickle_like_torch
@@ -22,11 +19,7 @@ from files.test_nccl_ras import _GOOD
 from frtop_probe import archive
 from frtop_probe.ring.box_lock import BOX_KIND
 from frtop_tui.errors import FrtopError
-from frtop_tui.features.check.plan import read_plan
-from frtop_tui.features.profile.reader import is_profile, read_allocations, read_profile
-from frtop_tui.features.profile.script_merge import read_script_traces, write_script_merge
 from frtop_tui.files import capture, nccl_ras
-from frtop_tui.files.bounded_read import quietly
 from frtop_tui.files.flightrecorder import dump_file
 from frtop_tui.files.flightrecorder.dump import parse_dump
 from frtop_tui.files.flightrecorder.file_names import RankPattern, parse_name, time_in_name
@@ -257,64 +250,6 @@ def logs(folder: Path, _: ExitStack) -> Take:
     return take
 
 
-def _traces(_: Path) -> Iterable[bytes]:
-    for events in (script_traces.gloo(0), script_traces.nccl(0, numbers=True)):
-        yield json.dumps(script_traces.document(0, events[:12])).encode()
-
-
-@target("traces of torch's profiler, merged", as_json, _traces, most=80_000, quick=150)
-def traces(folder: Path, _: ExitStack) -> Take:
-    names = ("rank0.pt.trace.json", "rank1.pt.trace.json.gz")
-    events = script_traces.gloo(1)
-    script_traces.write(folder / names[1], script_traces.document(1, events))
-    paths = [folder / name for name in names]
-
-    def take(data: bytes) -> bool:
-        paths[0].write_bytes(data)
-        try:
-            merge = read_script_traces(paths, RankPattern("rank{rank}.pt.trace.json*"))
-            path, _ = write_script_merge(folder / "merged.json.gz", merge, quietly)
-        except FrtopError as error:
-            return refused(error)
-        json.loads(gzip.decompress(path.read_bytes()), parse_constant=_refuse)
-        path.unlink()
-        return not merge.missing
-
-    return take
-
-
-def _refuse(constant: str) -> None:
-    raise AssertionError(f"{constant} in JSON")
-
-
-def _merged(folder: Path) -> Iterable[bytes]:
-    events = script_traces.gloo(1)
-    path = script_traces.write(folder / "t.pt.trace.json", script_traces.document(1, events[:9]))
-    merge = read_script_traces([path])
-    made, _ = write_script_merge(folder / "m.json.gz", merge, quietly)
-    yield gzip.decompress(made.read_bytes())
-    made.unlink()
-
-
-@target("a profile of frtop, opened again", as_json, _merged, most=80_000, quick=150)
-def profiles(folder: Path, _: ExitStack) -> Take:
-    path = folder / "p.json"
-
-    def take(data: bytes) -> bool:
-        path.write_bytes(data)
-        taken = 0
-        is_profile(path)
-        for read in (read_profile, read_allocations):
-            try:
-                read(path)
-                taken += 1
-            except FrtopError as error:
-                refused(error)
-        return taken > 0
-
-    return take
-
-
 @target(
     "names of files, and patterns of --ranks-from", as_text,
     lambda _: [
@@ -335,20 +270,5 @@ def file_names(folder: Path, _: ExitStack) -> Take:
         except FrtopError as error:
             refused(error)
         return found.number is not None
-
-    return take
-
-
-@target("plans of `frtop check`", as_text, lambda _: [PLAN.encode()], most=70_000)
-def plans(folder: Path, _: ExitStack) -> Take:
-    path = folder / "plan.toml"
-
-    def take(data: bytes) -> bool:
-        path.write_bytes(data)
-        try:
-            read_plan(path)
-        except FrtopError as error:
-            return refused(error)
-        return True
 
     return take

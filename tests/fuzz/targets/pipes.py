@@ -6,24 +6,20 @@ import base64
 import json
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from connect.pipes.test_conversation import BOOT, HELLO, frame, update
 from connect.pipes.test_failures import CHANGED, FORBIDDEN, NO_SHELL
-from features.doctor.sample_facts import HOST, RANK
 from frtop_probe import wire
-from frtop_probe.features.doctor.facts import SearchFacts
 from frtop_probe.pipe.input import LineReader, LineSplitter
 from frtop_probe.pipe.lines import LineError, encoded, tool_block
 from frtop_tui.connect.pipes import kubernetes, slurm
 from frtop_tui.connect.pipes.conversation import Conversation
 from frtop_tui.connect.pipes.failures import Ending, describe
-from frtop_tui.connect.pipes.framing import LineStream, PipeError
+from frtop_tui.connect.pipes.framing import LineStream
 from frtop_tui.errors import FrtopError
-from frtop_tui.features.doctor.examinations import read_facts
 from fuzz.mutations import Mutator, as_json, as_text
 from fuzz.target import Take, refused, target
 
@@ -144,21 +140,5 @@ def host_lists(_: Path, stack: ExitStack) -> Take:
             except FrtopError as error:
                 refused(error)
         return taken > 0
-
-    return take
-
-
-@target(
-    "what a doctor on another host has found", as_json,
-    lambda _: [json.dumps({"host": asdict(HOST), "search": asdict(SearchFacts((RANK,)))}).encode()],
-    most=60_000,
-)  # fmt: skip
-def doctors(_: Path, __: ExitStack) -> Take:
-    def take(data: bytes) -> bool:
-        try:
-            read_facts(data)
-        except PipeError as error:
-            return refused(error)
-        return True
 
     return take

@@ -24,7 +24,6 @@ from frtop_tui.cli.parser import parse, parser
 from frtop_tui.connect.endpoints import address_of, expand
 from frtop_tui.connect.pipes.places import places
 from frtop_tui.errors import FrtopError
-from frtop_tui.features.statistics.rows import matches
 from frtop_tui.job import naming
 from frtop_tui.screens.commands import COMMANDS
 from frtop_tui.screens.completion import CommandError, CommandScope, complete, interpret
@@ -118,7 +117,6 @@ def filters(_: Path, stack: ExitStack) -> Take:
 
     def take(data: bytes) -> bool:
         text = text_of(data)
-        matches("a row of the statistics", text)
         natural_key(text)  # of a host, which may be called so
         try:
             matching(text, frame, {1})
