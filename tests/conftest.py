@@ -57,10 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     To rewrite their asserts takes longer than to read what another worker has rewritten.
     """
     if config.args == ["tests"] and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
-        found = Path(__file__).parent.iterdir()
-        parts = sorted(
-            str(one) for one in found if one.match("[!_]*") and one.suffix in ("", ".py")
-        )
+        parts = sorted(map(str, Path(__file__).parent.glob("[!_]*")))
         first, count = int(worker[2:]), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
         turns = [parts[(first + turn) % count :: count] for turn in range(count)]
         config.args = [one for turn in turns for one in turn]

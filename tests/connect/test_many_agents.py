@@ -128,15 +128,13 @@ def test_a_host_that_hangs_is_silent_and_does_not_delay_a_capture(
     os.kill(pair.cards[1].pid, signal.SIGSTOP)
     try:
         source.capture(tmp_path / "job.cap")
+        # First, as a connection that is made again fails.
+        frame = frame_with(source, lambda f: f.ranks[1].state == "unreachable")
+        assert states(frame) == {pair.names[0]: "reporting", pair.names[1]: "silent"}
         frame = frame_with(source, lambda f: (w := file(f, "capture")) and w.state == "written")
         writing = file(frame, "capture")
         assert writing is not None
         assert "no history of rank 1: no response from 127.0.0.1:" in str(writing.problem)
-        frame = frame_with(source, lambda f: f.ranks[1].state == "unreachable")
-        found = states(frame)
-        assert found[pair.names[0]] == "reporting"
-        # On a loaded machine it may have been tried again before anybody looked.
-        assert found[pair.names[1]] in {"silent", "failed"}
     finally:
         os.kill(pair.cards[1].pid, signal.SIGCONT)
     frame = frame_with(source, lambda f: f.ranks[1].state != "unreachable")

@@ -58,7 +58,7 @@ def lines(*texts: str) -> list[bytes]:
         "gpu[01-12,15]-ib[0-1]", "me@node1:22 slurm:123_4", "k8s:ml/app=train,role in (a,b):main",
         "a1 b2\0docker exec -i {host} sh", "node[1-2]\0\0gate", "n[0-100/2]&n[4-8]", "a^b!c",
     ),
-    most=8192, quick=100,
+    most=8192,
 )  # fmt: skip
 def hosts(_: Path, stack: ExitStack) -> Take:
     few_hosts(stack)
