@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import ClassVar, Final
 
@@ -53,6 +54,12 @@ def stragglers(frame: Frame) -> frozenset[int]:
     blamed = {rank for verdict in frame.verdicts for rank in verdict.culprits}
     there = (frame.ranks[rank] for rank in blamed if rank in frame.ranks)
     return frozenset(view.rank for view in there if view.state in ("moving", "blocked"))
+
+
+@lru_cache(1024)
+def _cell(text: str, tone: str, width: int) -> Span:
+    """Equal letters are one object: thousands are compared in every tick."""
+    return (text.center(width) if width > 2 else text.ljust(width), tone)
 
 
 class RankGrid(LineView):
@@ -167,12 +174,11 @@ class RankGrid(LineView):
         if rank in self.marked:
             tone = "mark"
         cell = self.grid_layout.cell
-        text = letter.center(cell) if cell > 2 else letter.ljust(cell)
         if rank != self.chosen or not self.has_focus:
-            return (text, tone)
+            return _cell(letter, tone, cell)
         if cell > 2 and tone == "alarm":  # the cursor starts there, and must not hide its colour
-            return (f"[{letter}]".center(cell), tone)
-        return (text, "cursor")
+            return _cell(f"[{letter}]", tone, cell)
+        return _cell(letter, "cursor", cell)
 
     def choose(self, rank: int) -> None:
         """Puts the cursor on a rank; before the first layout, the cursor will start there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -154,10 +155,10 @@ def most_relevant(
     ranks: Collection[JudgedRank] = frame.ranks.values()
     if amounts:
         ranks = sorted(ranks, key=lambda one: -amounts.get(one.rank, -math.inf))
-    alike: dict[tuple[RankState, object], list[JudgedRank]] = {}
+    alike: defaultdict[tuple[RankState, object], list[JudgedRank]] = defaultdict(list)
     for rank in ranks:
         op = rank.blocked_on
-        rows = alike.setdefault((rank.state, op.site if op is not None else None), [])
+        rows = alike[rank.state, op.site if op is not None else None]
         if len(rows) < ALIKE and rank.rank not in order:
             rows.append(rank)
     culprits = (frame.ranks[rank] for rank in order if rank in frame.ranks)

@@ -158,7 +158,7 @@ def changed_columns(old: Line, new: Line) -> Sequence[tuple[int, int]]:
     x = same = 0
     for before, after in zip(old, new, strict=False):
         width = cells(after[0])
-        if before != after:
+        if before is not after and before != after:
             if cells(before[0]) != width:
                 break
             found.append((x, width))
