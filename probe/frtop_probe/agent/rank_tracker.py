@@ -80,7 +80,7 @@ class RankTracker:
         """
         self.guest = guest
         self._folders = tuple(folders)
-        self._files: dict[Path, _File] = {}
+        self._files: dict[str, _File] = {}
         self._notes: dict[str, None] = {}
         self._unprepared_notes: tuple[str, ...] = ()
         self._box_notes: tuple[str, ...] = ()
@@ -276,7 +276,7 @@ class RankTracker:
     def _scan(self) -> None:
         if self.closed:
             return
-        seen: set[Path] = set()
+        seen: set[str] = set()
         for folder in self._folders:
             if folder != self.home and not self.guest and agent_lives(folder):
                 continue  # that agent has the rings there
@@ -284,24 +284,27 @@ class RankTracker:
                 with os.scandir(folder) as entries:
                     rings = (entry for entry in entries if entry.name.endswith(SUFFIX))
                     for entry in islice(rings, MAX_FILES):
-                        seen.add(path := Path(entry.path))
+                        seen.add(entry.path)
                         try:
-                            self._check_file(path, entry.inode(), entry)
+                            self._check_file(entry)
                         except Exception as error:  # noqa: BLE001 - likewise for the file
-                            self._files[path].done = True
+                            self._files[entry.path].done = True
                             self.note_fault(f"{entry.name} cannot be read: {_reason_of(error)}")
             except FileNotFoundError:
                 continue  # cleared; soon recreated
             except OSError as error:
                 self.note(f"{folder} cannot be read: {error.strerror}")
-        if len(self._files) > 2 * MAX_FILES:
-            remaining = {
-                p for p, file in self._files.items() if p in seen or file.key in self.ranks
+        if len(self._files) > 2 * len(seen) + MAX_RANKS:
+            self._files = {
+                path: file
+                for path, file in self._files.items()
+                if path in seen or file.key in self.ranks
             }
-            self._files = {path: self._files[path] for path in remaining}
+        if len(self.unread) > MAX_FILES:
             self.unread.clear()
 
-    def _check_file(self, path: Path, inode: int, entry: os.DirEntry[str]) -> None:
+    def _check_file(self, entry: os.DirEntry[str]) -> None:
+        path, inode = entry.path, entry.inode()
         known = self._files.get(path)
         if known is not None and known.inode != inode:  # the recorder restarted
             if known.key is not None and known.key in self.ranks:
@@ -314,7 +317,7 @@ class RankTracker:
         if not entry.is_file(follow_symlinks=False):
             known.done = True
             return
-        ring = self._open(path, known)
+        ring = self._open(Path(path), known)
         if ring is None:
             return
         known.done = True
@@ -325,7 +328,7 @@ class RankTracker:
         else:
             ring.close()
             known.done = False
-            self.note(f"more than {MAX_RANKS} ranks: {path.name} and others are not shown")
+            self.note(f"more than {MAX_RANKS} ranks: {entry.name} and others are not shown")
 
     def _open(self, path: Path, known: _File) -> Ring | None:
         try:
