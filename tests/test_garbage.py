@@ -7,11 +7,12 @@ import time
 import weakref
 
 import pytest
+from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.screen import Screen
 
 from frtop_tui import garbage
-from frtop_tui.garbage import IdleCollector
+from frtop_tui.garbage import Collector
 
 
 class Cycle:
@@ -25,7 +26,8 @@ async def test_what_a_closed_screen_has_shown_does_not_stay() -> None:
         await pilot.pause()
         shown = weakref.ref(pilot.app.screen._styles_cache)
         await pilot.app.pop_screen()
-        collector, end_s = IdleCollector(), time.monotonic() + 10
+        collector = Collector(StylesCache.get_inner_outer.cache_clear)
+        end_s = time.monotonic() + 10
         while shown() is not None and time.monotonic() < end_s:  # timers of the screen may be due
             await pilot.pause(0.05)
             collector._last_s -= garbage.APART_S
@@ -44,7 +46,7 @@ async def test_what_a_closed_screen_has_shown_does_not_stay() -> None:
 def test_garbage_is_collected_once_a_minute_while_nobody_waits(
     passed_s: float, idle_s: float, collects: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collector, now_s = IdleCollector(), time.monotonic()
+    collector, now_s = Collector(), time.monotonic()
     gc.freeze()  # also what an earlier collection left
     left = weakref.ref(Cycle())
     gc.freeze()

@@ -63,12 +63,12 @@ KEYS: Final = "1234567"
 class Screen:
     """`frtop` on a terminal of its own; somebody reads it, and looks at one view after another."""
 
-    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, command: list[str], environment: Mapping[str, str], folder: Path) -> None:
         self._main, child = pty.openpty()
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("4H", 50, 160, 0, 0))
         self.process = subprocess.Popen(
             command, env={**environment, "TERM": "xterm-256color"}, stdin=child, stdout=child,
-            stderr=child, start_new_session=True,
+            stderr=child, start_new_session=True, cwd=folder,
         )  # fmt: skip
         os.close(child)
         self.drawn = 0
@@ -229,7 +229,7 @@ def run(soak: Soak, seconds: float) -> list[str]:
     rings = RANKS * (len(ways) - 1)
     wait_for(lambda: len(list(home.glob("*.ring"))) == rings, "all ranks record", BEGIN_S)
     frtop = [sys.executable, "-m", "frtop_tui"]
-    screen = Screen([*frtop, "--job", jobs["python"]], environment)
+    screen = Screen([*frtop, "--job", jobs["python"]], environment, folder)
     stream = Reader(
         [*frtop, "stream", "--job", jobs[ways[-2]], "--only", "states,verdicts,progress,ops"],
         environment, folder / "stream.log",

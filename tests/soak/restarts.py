@@ -81,7 +81,7 @@ def run(soak: Soak, count: int) -> list[str]:
             [sys.executable, "-m", "frtop_probe.agent"], env=environment, stdout=log, stderr=log
         )
     wait_for(lambda: any(home.glob("agent-*.json")), "an agent", END_S)
-    screen = Screen(frtop, environment)
+    screen = Screen(frtop, environment, soak.folder)
     watch = Reader(
         [*frtop, "watch", "--captures", "none", "--state", str(soak.folder / "state")],
         environment, soak.folder / "watch.log",

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import ClassVar, Final
 
+from textual._styles_cache import StylesCache
 from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.notifications import SeverityLevel
@@ -26,7 +27,7 @@ from frtop_tui.connect.followers import Order
 from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.output_path import default_path
-from frtop_tui.garbage import IdleCollector, collect_rarely
+from frtop_tui.garbage import Collector, collect_rarely
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, job_key, printable
 from frtop_tui.screens.base import FrameScreen, Preferences
@@ -121,7 +122,8 @@ class FrtopApp(
         self._captured: set[JobKey] = set()
         """Jobs that have been captured automatically."""
         self._writings: tuple[Writing, ...] = ()
-        self._garbage = IdleCollector()
+        # A cache of Textual that keeps what 1,024 widgets last showed, long after they are removed.
+        self._garbage = Collector(StylesCache.get_inner_outer.cache_clear)
         self._home_loop: asyncio.AbstractEventLoop | None = None
 
     def notify(

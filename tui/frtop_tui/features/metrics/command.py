@@ -19,6 +19,7 @@ from frtop_tui.cli.live import AppearanceTimer, connected, require_job
 from frtop_tui.cli.output import show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, Missing, UsageError
+from frtop_tui.garbage import Collector
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def run(options: argparse.Namespace) -> int:
             return 0
         daemon_thread.start(server.serve_forever, "frtop metrics")
         _say_where(server)
+        garbage = Collector()
         while True:
+            garbage.tick()
             frame = _take(source, collector)
             if frame.problem is not None and frame.problem.internal:
                 raise FrtopError(frame.problem.text, frame.problem.next)

@@ -19,6 +19,7 @@ from frtop_tui.features.stream.gauge_events import GaugeEvents
 from frtop_tui.features.stream.op_events import OpEvents
 from frtop_tui.features.stream.output import ENCODERS, EventOutput
 from frtop_tui.features.stream.verbs import EVERY_S
+from frtop_tui.garbage import Collector
 from frtop_tui.job.unix_times import Timeline
 from frtop_tui.statistics.wanted import StatisticsWanted
 
@@ -145,7 +146,9 @@ def _pump(
     """Runs until the reader leaves, or somebody interrupts frtop."""
     last: Frame | None = None
     held: list[FollowedOps] = []
+    garbage = Collector()
     while True:
+        garbage.tick()
         if output.failure is not None:
             raise output.failure
         frame = source.frame()

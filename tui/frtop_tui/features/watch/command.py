@@ -26,6 +26,7 @@ from frtop_tui.features.watch.job_sources import JobSources
 from frtop_tui.features.watch.job_watch import JobWatch, Plan
 from frtop_tui.features.watch.lines import EventLines
 from frtop_tui.features.watch.watcher import Watcher
+from frtop_tui.garbage import Collector
 
 STEP_S: Final = 0.25
 CLOSING_S: Final = 25.0
@@ -63,12 +64,13 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         watcher.say({"event": "started", "pid": os.getpid(), "state": str(state)})
-        sweep_at = 0.0
+        sweep_at, garbage = 0.0, Collector()
         while not ended.wait(STEP_S) and (below is None or below.lives):
             if time.monotonic() >= sweep_at:
                 sweep_at = time.monotonic() + SWEEP_S
                 remove_old(state)
             watcher.step()
+            garbage.tick()
         _finish(watcher)
         watcher.say({"event": "stopped"})
     finally:
