@@ -11,6 +11,9 @@ from unittest.mock import patch
 
 import textual.app
 import textual.pilot
+from rich.console import RenderableType
+from textual._compositor import Compositor
+from textual._context import active_app
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
@@ -106,14 +109,30 @@ async def all_handled(_seconds: float = 0) -> None:
 
 _parse = Stylesheet._parse_rules
 _parsed: dict[object, list[RuleSet]] = {}
+_theme: tuple[object, frozenset[tuple[str, str]]] = ({}, frozenset())
+"""Variables that were last seen, and what they are: each app parses 80 styles with the same."""
 
 
 def parse_once(self: Stylesheet, *args: Any, **named: Any) -> list[RuleSet]:
     """Parses the styles of each theme in one app only, not in hundreds."""
-    key = frozenset(self._variables.items()), args, frozenset(named.items())
+    global _theme  # noqa: PLW0603
+    if _theme[0] is not self._variables:
+        _theme = self._variables, frozenset(self._variables.items())
+    key = _theme[1], args, frozenset(named.items())
     if key not in _parsed:
         _parsed[key] = _parse(self, *args, **named)
     return _parsed[key]
+
+
+_render = Compositor.render_update
+
+
+def render_if_shown(self: Compositor, *args: Any, **named: Any) -> RenderableType | None:
+    """A headless app throws away what it has rendered; `text` renders it when somebody looks."""
+    if active_app.get().is_headless and not named.get("full"):
+        self._dirty_regions.clear()
+        return None
+    return _render(self, *args, **named)
 
 
 @asynccontextmanager
@@ -124,6 +143,7 @@ async def driven(*frames: Frame, size: tuple[int, int] = (80, 24)) -> AsyncItera
         patch.object(textual.app, "wait_for_idle", all_handled),
         patch.object(textual.pilot, "wait_for_idle", all_handled),
         patch.object(Stylesheet, "_parse_rules", parse_once),
+        patch.object(Compositor, "render_update", render_if_shown),
     ):
         async with app.run_test(size=size, notifications=True) as pilot:
             driven = Driven(app, source, pilot)
