@@ -180,6 +180,8 @@ class RingBuilder:
             self.sequence, issued, number, 1, group, form, site, 0, party, Event.OP, flags, 0,
             position, done_ns=issued if done else 0, reduce=1,
         )  # fmt: skip
+        if group >= self.shape.groups:
+            return self.sequence
         at = layout.GROUPS_OFFSET + group * layout.GROUP_ROW.size
         slot = self._slot(self.sequence)
         struct.pack_into("=3Q", self.map, at, self.sequence, number, 0)

@@ -72,3 +72,24 @@ def test_transports_are_unknown_until_the_rank_has_said_so(tmp_path: Path) -> No
     assert found is not None
     assert len(found) == MAX_TRANSPORTS
     assert (len(found[0].name), found[0].sign) == (MAX_TEXT, "?")
+
+
+def test_a_group_beyond_the_table_of_groups_is_counted_by_its_ops(tmp_path: Path) -> None:
+    builder = RingBuilder(tmp_path, shape=layout.SMALL)
+    beyond = layout.SMALL.groups
+    for group in (1, beyond, beyond + 1):
+        builder.add_group(group, name=str(group))
+        builder.op(group)
+    with closing(Ring(builder.path)) as ring:
+        ring.refresh()
+        view = RingView(ring)
+        counted = {row.group: (row.number, row.sequence) for row in view.group_rows()}
+        assert counted == {1: (1, 1), beyond: (1, 2), beyond + 1: (1, 3)}
+        for _ in range(2 * layout.SMALL.longest // layout.SLOT_SIZE):
+            builder.op(beyond)
+        rows = {row.group: row for row in view.group_rows()}
+        last = builder.sequence
+        assert (rows[beyond].number, rows[beyond].sequence) == (last - 2, last)
+        assert view.status().ops == last
+        lost = view.last_op(rows[beyond + 1])
+        assert (lost.number, lost.signature, lost.dated) == (1, None, False)

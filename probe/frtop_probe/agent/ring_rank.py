@@ -202,7 +202,7 @@ class RingRank(TrackedRank):
 
     def _new_group_progress(self, now_ns: int) -> tuple[wire.GroupProgress, ...]:
         fresh = []
-        for row in self.ring.group_rows():
+        for row in self.view.group_rows():
             known = self._group_progress.get(row.group)
             if known is None or known.row != row:
                 last_op = self.ring.last_op(row)

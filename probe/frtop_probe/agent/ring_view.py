@@ -7,13 +7,14 @@ and is unknown if invalid.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from frtop_probe import wire
 from frtop_probe.ring import sizes
+from frtop_probe.ring.later_groups import LaterGroups
 from frtop_probe.ring.layout import (
     LONGEST,
     MAX_MODULES,
@@ -53,6 +54,7 @@ class RingView:
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
+        self._later = LaterGroups(ring)
         self._identity: tuple[tuple[dict[str, Any], int, int], wire.Identity] | None = None
         self._signatures: dict[tuple[OpKey, str | None], wire.Signature | None] = {}
         self._members: dict[int, tuple[object, tuple[int, ...]]] = {}
@@ -112,7 +114,7 @@ class RingView:
         return wire.RankStatus(
             state=cell(StatusCell.STATE),
             heartbeat_ns=cell(StatusCell.HEARTBEAT_NS),
-            ops=self.ring.ops(),
+            ops=self.ring.ops() + self._later.ops,
             step=cell(StatusCell.STEP),
             step_ns=cell(StatusCell.STEP_NS),
             fetch=fetch,
@@ -120,6 +122,11 @@ class RingView:
             pending_lost=cell(StatusCell.PENDING_LOST),
             hook_errors=cell(StatusCell.HOOK_ERRORS),
         )
+
+    def group_rows(self) -> Iterator[GroupRow]:
+        """The row of each group with ops; of those that have none, what its ops say."""
+        yield from self.ring.group_rows()
+        yield from self._later.rows()
 
     def group(self, number: int) -> wire.Group | None:
         entry = self.ring.groups.get(number)

@@ -277,7 +277,7 @@ class Ring:
         A copy lacks the end of the op.
         """
         row, sequence = self.event(group.sequence), group.sequence
-        if row is None:
+        if row is None and group.group < self.shape.groups:
             at = layout.GROUPS_OFFSET + group.group * layout.GROUP_ROW.size + layout.GROUP_COPY
             copy = self._read(at, layout.COPIED) + bytes(layout.SLOT_SIZE - layout.COPIED)
             row = _event_row(copy, 0)
