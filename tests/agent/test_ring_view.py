@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from agent.ring_builder import RingBuilder
+from frtop_probe import wire
+from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import MAX_FOLDED, MAX_TEXT, MAX_TRANSPORTS, RingView
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side
 from frtop_probe.ring.rank_ranges import fold, unfold
-from frtop_probe.ring.reader import OpKey, Ring
+from frtop_probe.ring.reader import MAX_DESTROYED, OpKey, Ring
 from frtop_probe.wire import Group, Signature, Transport
+from frtop_tui.job.record import MAX_GONE
+from frtop_tui.job.state import JobState
 
 
 def group_and_signature(folder: Path, ranks: object) -> tuple[Group, Signature]:
@@ -93,3 +98,30 @@ def test_a_group_beyond_the_table_of_groups_is_counted_by_its_ops(tmp_path: Path
         assert view.status().ops == last
         lost = view.last_op(rows[beyond + 1])
         assert (lost.number, lost.signature, lost.dated) == (1, None, False)
+
+
+def test_destroyed_groups_leave_agent_and_operator_but_for_the_last(tmp_path: Path) -> None:
+    made, state = 3 * MAX_DESTROYED, JobState()
+    builder = RingBuilder(tmp_path, shape=layout.FULL)
+    builder.add_group(1, ranks="0-1")
+    with closing(Ring(builder.path)) as ring:
+        rank = RingRank(1, ring, lives=True, pidfd=None)
+        state.apply("h", wire.Update("h", "i", 1, 0, 0, full=True), 0)
+        for group in range(2, made + 2):
+            builder.add_group(group, ranks="0-1", name=str(group))
+            builder.op(1, done=True)
+            builder.op(group, done=True)
+            entry = {"name": str(group), "ranks": "0-1", "exact": True, "destroyed": True}
+            builder.add_entry(Side.GROUP, group, entry)
+            news = rank.update(time.monotonic_ns())
+            assert news is not None
+            assert state.apply("h", wire.Update("h", "i", group, 0, 0, ranks=(news,)), 0)
+        full = rank.full()
+    assert [one.id for one in full.groups] == [1, *range(made + 2 - MAX_DESTROYED, made + 2)]
+    assert len(full.group_progress) == len(full.groups)
+    assert full.status is not None
+    assert full.status.ops == 2 * made
+    frame = state.frame(0, 0)
+    assert len(frame.groups) == len(full.groups)
+    assert len(frame.ranks[0].group_progress) <= len(full.groups) + MAX_GONE
+    assert frame.ranks[0].group_progress[1].number == made

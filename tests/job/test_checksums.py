@@ -263,3 +263,16 @@ def test_memory_for_a_job_does_not_grow_with_its_groups() -> None:
     counts = [len(group._blocks) for group in checksums._groups.values()]
     assert sum(counts) < 512 * 200
     assert min(counts) >= MAX_RECENT  # what a rank sends at once always finds room
+
+
+def test_a_group_that_all_members_have_destroyed_begins_anew() -> None:
+    checksums = JobChecksums()
+    hear(checksums, 0, Rank(odd_at(3)).report(8))
+    checksums.forget(0, [GROUP])
+    hear(checksums, 1, Rank().report(8))
+    assert checksums.hints(0) == ()
+    hear(checksums, 0, Rank(odd_at(3)).report(8))
+    assert len(checksums.hints(0)) == 1
+    for rank in (0, 1):
+        checksums.forget(rank, [GROUP])
+    assert checksums.hints(0) == ()

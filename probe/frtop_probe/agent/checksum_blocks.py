@@ -7,7 +7,7 @@ Sends and receives are counted instead, by peer and tag. Every op of a rank pass
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from frtop_probe import wire
@@ -48,6 +48,8 @@ _SKIPPED: Final[_Meaning] = (None, 0, 0)
 _UNKNOWN: Final = -1
 _Words = tuple[int, int, int, int]
 """Group and form, party, sizes, and the number of the reduce op."""
+_GROUP: Final = 2**32 - 1
+"""Where the group is in the word with the form."""
 _REDUCE: Final = 8 * (layout.SLOT_REDUCE - layout.SLOT_BODY.size)
 """Where the reduce op is in the word with the checksum."""
 _MESSAGE: Final = 8 * (layout.SLOT_MESSAGE - layout.SLOT_BODY.size)
@@ -113,11 +115,19 @@ class BlockReader:
                 counts.setdefault(group, []).append(one)
         found = []
         for row in ring.group_rows():
-            if row.p2p:
+            if row.p2p and row.group not in ring.dropped:
                 mine = tuple(counts.get(row.group, ()))
                 missing = (row.p2p - sum(one.number for one in mine)) % layout.MESSAGES
                 found.append(wire.Messages(row.group, row.p2p, not missing, mine))
         return tuple(found)
+
+    def forget(self, groups: Collection[int]) -> None:
+        """Forgets groups that were dropped."""
+        for group in groups:
+            self._builders.pop(group, None)
+        for known in (self._known, self._given_up_values):
+            for words in [one for one in known if one[0] & _GROUP in groups]:
+                del known[words]
 
     def _read(self, now_ns: int) -> None:
         ring = self._ring

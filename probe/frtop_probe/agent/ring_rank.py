@@ -193,6 +193,14 @@ class RingRank(TrackedRank):
 
     def _new_groups(self) -> tuple[wire.Group, ...]:
         fresh = []
+        if dropped := self.ring.dropped & self._groups.keys():
+            for number in dropped:
+                fresh.append(wire.Group(number, "", "", "", "", gone=True))
+                del self._groups[number]
+                self._group_progress.pop(number, None)
+            self.view.forget(dropped)
+            if self._blocks is not None:
+                self._blocks.forget(dropped)
         for number in self.ring.groups:
             group = self.view.group(number)
             if group is not None and group != self._groups.get(number):

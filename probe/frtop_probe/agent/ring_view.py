@@ -7,7 +7,8 @@ and is unknown if invalid.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -125,8 +126,17 @@ class RingView:
 
     def group_rows(self) -> Iterator[GroupRow]:
         """The row of each group with ops; of those that have none, what its ops say."""
-        yield from self.ring.group_rows()
-        yield from self._later.rows()
+        dropped = self.ring.dropped
+        for row in chain(self.ring.group_rows(), self._later.rows()):
+            if row.group not in dropped:
+                yield row
+
+    def forget(self, groups: Collection[int]) -> None:
+        """Forgets groups that were dropped."""
+        for group in groups:
+            self._members.pop(group, None)
+        for key in [key for key in self._signatures if key[0].group in groups]:
+            del self._signatures[key]
 
     def group(self, number: int) -> wire.Group | None:
         entry = self.ring.groups.get(number)

@@ -25,10 +25,12 @@ class LaterGroups:
         self._ring = ring
         self._next = 1
         self._rows: dict[int, GroupRow] = {}
+        self._dropped = 0
+        """Ops of groups that were dropped."""
 
     @property
     def ops(self) -> int:
-        return sum(row.number + row.p2p for row in self._rows.values())
+        return self._dropped + sum(row.number + row.p2p for row in self._rows.values())
 
     def rows(self) -> Iterable[GroupRow]:
         """Reads what is new, if there are such groups; returns the row that each would have."""
@@ -52,4 +54,7 @@ class LaterGroups:
                     max(known.sequence, sequence),
                 )
         self._next = head + 1
+        for group in rows.keys() & ring.dropped:
+            row = rows.pop(group)
+            self._dropped += row.number + row.p2p
         return rows.values()

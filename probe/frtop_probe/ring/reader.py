@@ -12,6 +12,7 @@ import math
 import os
 import stat
 import struct
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from frtop_probe.ring.layout import LONGEST, Event, Flag, Side, StatusCell
 from frtop_probe.ring.places import Places
 
 MAX_SIZE: Final = 8 * 1024 * 1024
+MAX_DESTROYED: Final = 64
+"""Most destroyed groups that are kept: a program may make new ones all day."""
 _WORD: Final = struct.Struct("=q")
 _MAX_DIGITS: Final = 20
 """Most digits of an integer in the side table: as many as the longest 64-bit integer has."""
@@ -126,6 +129,9 @@ class Ring:
 
     def _prepare(self) -> None:
         self._side_read = 0
+        self._destroyed = deque[int]()
+        self.dropped: set[int] = set()
+        """Groups that were destroyed before the last `MAX_DESTROYED`: nobody asks for them."""
         self.rank_identity: dict[str, Any] = {}
         self.forms: dict[int, dict[str, Any]] = {}
         self.sites: dict[int, tuple[str, int, str]] = {}
@@ -234,7 +240,7 @@ class Ring:
             file, line, function = payload
             self.sites[number] = (str(file), int(line), str(function))
         elif kind == Side.GROUP:
-            self.groups[number] = dict(payload)
+            self._take_group(number, dict(payload))
         elif kind == Side.IDENTITY:
             self.rank_identity = dict(payload)
         elif kind == Side.EXCEPTION:
@@ -248,6 +254,14 @@ class Ring:
             self.reports[number] = str(payload)[: layout.MAX_REPORT_NAME]
         elif kind == Side.TRANSPORTS:
             self.transports = tuple((str(name), str(sign)) for name, sign in payload)
+
+    def _take_group(self, number: int, entry: dict[str, Any]) -> None:
+        self.groups[number] = entry
+        if entry.get("destroyed"):
+            self._destroyed.append(number)
+        if len(self._destroyed) > MAX_DESTROYED:
+            self.dropped.add(oldest := self._destroyed.popleft())
+            self.groups.pop(oldest, None)
 
     def group_rows(self) -> Iterator[GroupRow]:
         """Yields the rows of groups with ops; skips rows with impossible numbers."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.consistency.checksums import MODULUS, SIZES, UNKNOWN, added, unpacked
+from frtop_probe.consistency.signatures import RULE
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import DivergenceHint
 from frtop_tui.job.naming import JobKey, job_key
@@ -139,6 +140,11 @@ class _Group:
             first = last + 1
         return differing
 
+    def forget(self, rank: int) -> bool:
+        """Forgets a member; returns whether none is left."""
+        self._reporting.pop(rank, None)
+        return not self._reporting
+
     def _add_block(self, rank: int, sums: _Sums, differing: list[tuple[int, int, _Block]]) -> None:
         first, size, total, pairs = sums
         block = self._blocks.get((first, size))
@@ -198,6 +204,12 @@ class ChecksumComparisons:
             job = self._jobs[key] = JobChecksums(self._ids)
         job.add(rank, record.latest.groups, sums, now_ns)
 
+    def forget(self, record: RankRecord, groups: Iterable[wire.Group]) -> None:
+        """Forgets groups that a rank has destroyed."""
+        job = self._jobs.get(job_key(record.identity.job))
+        if job is not None:
+            job.forget(record.identity.rank, groups)
+
     def add_ops(self, hint: int, record: RankRecord, ops: tuple[wire.Op, ...]) -> None:
         """Takes in the ops that we asked a rank for; empty if it no longer had them."""
         job = self._jobs.get(job_key(record.identity.job))
@@ -239,6 +251,15 @@ class JobChecksums:
                 continue
             for first, size, block in known.add(rank, one, self._max_blocks):
                 self._hint(known, first, first + size - 1, block, now_ns)
+
+    def forget(self, rank: int, groups: Iterable[wire.Group]) -> None:
+        """Forgets groups that a rank has destroyed, once all members that reported have."""
+        for group in groups:
+            known = self._groups.get(key := (identifier(group), RULE))
+            if known is not None and known.forget(rank):
+                del self._groups[key]
+                self._words -= _BLOCK_WORDS + known.members
+                self._open = [one for one in self._open if one[0] is not known]
 
     def add_ops(self, hint: int, rank: int, ops: tuple[wire.Op, ...]) -> None:
         for _, divergence in self._open:

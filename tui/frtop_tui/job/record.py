@@ -76,14 +76,7 @@ class RankRecord:
         self._apply_source(update)
         if update.status is not None:
             changes["status"] = update.status
-        if update.groups:
-            groups = {group.id: group for group in update.groups}
-            known = changes.get("groups") or self._latest.groups
-            changes["groups"] = _without_oldest_gone({**known, **groups})
-        if update.group_progress:
-            fronts = changes.get("group_progress") or self._latest.group_progress
-            moved = {progress.group: progress for progress in update.group_progress}
-            changes["group_progress"] = {**fronts, **moved}
+        self._apply_groups(update)
         self._apply_messages(update)
         self._apply_reported(update)
         if update.pending is not None:
@@ -100,6 +93,20 @@ class RankRecord:
         if update.process is not None:
             # Usually the view shows exactly this: setting it here saves a copy.
             self._process = changes["process"] = update.process
+
+    def _apply_groups(self, update: wire.RankUpdate) -> None:
+        changes = self._changes
+        fronts = changes.get("group_progress") or self._latest.group_progress
+        if update.groups:
+            groups = {group.id: group for group in update.groups}
+            all_known = {**(changes.get("groups") or self._latest.groups), **groups}
+            kept = changes["groups"] = _without_oldest_gone(all_known)
+            if kept is not all_known:
+                fronts = {number: one for number, one in fronts.items() if number in kept}
+                changes["group_progress"] = fronts
+        if update.group_progress:
+            moved = {progress.group: progress for progress in update.group_progress}
+            changes["group_progress"] = {**fronts, **moved}
 
     def _apply_reported(self, update: wire.RankUpdate) -> None:
         """Adds values that the job reported."""

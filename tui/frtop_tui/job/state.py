@@ -334,6 +334,9 @@ class JobState:
             if len(self._groups) >= MAX_SHARED_GROUPS:
                 self._groups.clear()  # a job that keeps making groups; sharing begins anew
             update = replace(update, groups=tuple(map(self._shared, update.groups)))
+            if gone := [one.id for one in update.groups if one.gone]:
+                known = record.latest.groups
+                self._checksums.forget(record, [known[n] for n in gone if n in known])
         record.apply(update, now_ns)
         if update.blocks:
             self._checksums.add(record, update.blocks, now_ns)

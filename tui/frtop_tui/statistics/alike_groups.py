@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.naming import GroupKey, without_number
+
+_MOST: Final = 16_384
+"""Groups kept: a program may make new ones all day."""
 
 
 class GroupAcross(NamedTuple):
@@ -51,6 +54,8 @@ class AlikeGroups:
     def _across(self, group: wire.Group) -> GroupAcross:
         known = self._known.get(group)
         if known is None:
+            if len(self._known) >= _MOST:
+                self._known.clear()
             label = group.description if group.description not in ("", "undefined") else ""
             key = GroupKey(group.name, group.ranks, group.epoch)
             members = members_of(group.ranks)
