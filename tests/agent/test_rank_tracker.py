@@ -128,14 +128,6 @@ async def test_only_rings_of_this_namespace_and_boot_are_adopted(
     assert clock.tick() == ()
 
 
-async def test_a_ring_started_again_in_the_same_file_is_another_rank(
-    ring: RingBuilder, clock: TickClock
-) -> None:
-    assert [rank.key for rank in clock.tick()] == [1]
-    ring.cells[StatusCell.SIDE_USED] = 0
-    assert [rank.key for _ in range(2) for rank in clock.tick()] == [2]
-
-
 async def test_the_oldest_pending_ops_are_sent_and_the_others_counted(
     ring: RingBuilder, clock: TickClock
 ) -> None:

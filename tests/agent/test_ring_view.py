@@ -13,9 +13,9 @@ from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import MAX_FOLDED, MAX_TEXT, MAX_TRANSPORTS, RingView
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Side
+from frtop_probe.ring.layout import MAX_DESTROYED, Side
 from frtop_probe.ring.rank_ranges import fold, unfold
-from frtop_probe.ring.reader import MAX_DESTROYED, OpKey, Ring
+from frtop_probe.ring.reader import OpKey, Ring
 from frtop_probe.wire import Group, Signature, Transport
 from frtop_tui.job.record import MAX_GONE
 from frtop_tui.job.state import JobState

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from frtop_probe.recorder.own_ring import NoRingSpace, create
 from frtop_probe.ring import layout
+from frtop_probe.ring.layout import Side, StatusCell
 from frtop_probe.ring.reader import Ring
 from recorder.rank_runner import code, run_python
 
@@ -190,3 +192,40 @@ def test_the_program_runs_on_after_its_ring_is_removed(tmp_path: Path) -> None:
     """
     done = run_python(tmp_path / "frtop", *code(program))
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained True\n", "")
+
+
+def test_a_program_may_make_groups_all_day(tmp_path: Path) -> None:
+    """The side table is written anew beside a reader, who reads at any moment of it."""
+    own, over = create([tmp_path]), threading.Event()
+    ring, late = Ring(own.path), []
+
+    def read() -> None:
+        while not over.is_set():
+            ring.refresh()
+            late.append(Ring(own.path))
+            late[-1].refresh()
+            if len(late) > 8:
+                late.pop(0).close()
+
+    assert own.write_entry(Side.SITE, 1, ["train.py", 7, "main"])
+    assert own.write_entry(Side.GROUP, 1, {"name": 'world,"destroyed":true', "ranks": "0-7"})
+    reader = threading.Thread(target=read)
+    reader.start()
+    made = 20_000
+    for group in range(2, made):
+        text = {"name": str(group), "description": "evaluation", "ranks": "0-7"}
+        assert own.write_entry(Side.GROUP, group, text)
+        assert own.write_entry(Side.GROUP, group, {**text, "destroyed": True})
+        if not group % 50:
+            own.drop_groups()
+    own.write_entry(Side.FORM, 1, {"kind": "all_reduce"})
+    over.set()
+    reader.join()
+    assert own.cells[StatusCell.SIDE_VERSION] > 4
+    late.append(Ring(own.path))
+    for one in (ring, *late):
+        one.refresh()
+        assert list(one.groups) == [1, *range(made - layout.MAX_DESTROYED, made)]
+        assert one.sites == {1: ("train.py", 7, "main")}
+        assert one.forms == {1: {"kind": "all_reduce"}}
+        one.close()

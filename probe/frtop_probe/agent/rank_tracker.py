@@ -243,10 +243,6 @@ class RankTracker:
         ):
             self._handle_death(rank)
         if rank.lives:
-            if rank.restarted():
-                self._forget(rank)  # tracked again in the next tick
-                self._files = {p: one for p, one in self._files.items() if one.key != rank.key}
-                return None
             return rank.update(now_ns)
         if rank.died_ns is None:  # ended before it was found
             rank.died_ns = rank.last_sign_ns()

@@ -58,7 +58,6 @@ class RingRank(TrackedRank):
         self._pending_head = -1
         self._pending_quiet = False
         self._pending_ticks = FLUSH_TICKS
-        self._side_used = 0
         self._exception: wire.UncaughtException | None = None
         self._notes: tuple[str, ...] = ()
         self._transports: tuple[wire.Transport, ...] | None = None
@@ -229,11 +228,6 @@ class RingRank(TrackedRank):
             self._group_progress[row.group] = _Progress(row, fresh_progress)
             fresh.append(fresh_progress)
         return tuple(fresh)
-
-    def restarted(self) -> bool:
-        """Whether the recorder started a new ring in this file."""
-        used, self._side_used = self._side_used, self.ring.cell(StatusCell.SIDE_USED)
-        return self._side_used < used
 
     def _pending_due(self) -> bool:
         """Whether to read the pending ops in this tick.

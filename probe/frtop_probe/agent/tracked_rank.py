@@ -98,10 +98,6 @@ class TrackedRank(ABC):
         """
         return None
 
-    def restarted(self) -> bool:
-        """Whether the recorder restarted in this process."""
-        return False
-
     @abstractmethod
     def update(self, now_ns: int) -> wire.RankUpdate | None:
         """Reads the rank; returns what changed since the last call, None if nothing did."""

@@ -40,6 +40,8 @@ AHEAD: Final = 8192
 recorder's thread writes that down: at 15 us each, this many would take 0.1 s."""
 NEVER: Final = sys.maxsize
 _MADV_POPULATE_WRITE: Final = 23
+DESTROYED: Final = b',"destroyed":true'
+"""In the text of a destroyed group: a name has no quotation mark without a backslash."""
 LIMITED: Final = frozenset({Side.FORM, Side.SITE, Side.MODULE})
 """Kinds that may not use the reserved end of the side table."""
 _TID: Final = struct.Struct("=I")
@@ -65,6 +67,8 @@ class OwnRing:
         # Closing any descriptor of the file would drop the lock that shows that we are alive.
         self._file = OwnedDescriptor(descriptor)
         self._used = 0
+        self._full = shape.side * 3 // 4
+        """Bytes of the side table, from which on it is written anew."""
         self._busy = False
         self._lock = threading.RLock()
         self._notes = itertools.count(1)
@@ -125,6 +129,28 @@ class OwnRing:
                 self._busy = False
         return True
 
+    def drop_groups(self) -> None:
+        """Writes the side table anew without groups destroyed long ago, once it is mostly full.
+
+        Only the recorder's thread may call it. Others wait for a copy of some 100 KB, no longer.
+        """
+        if self._used < self._full:
+            return
+        at, cells, read = self.shape.side_offset, self.cells, self._used
+        remaining = _without_old_groups(bytes(self.map[at : at + read]))
+        with self._lock:
+            self._busy = True
+            try:
+                remaining += self.map[at + read : at + self._used]
+                cells[StatusCell.SIDE_USED] = 0
+                cells[StatusCell.SIDE_VERSION] += 1
+                self.map[at : at + len(remaining)] = remaining
+                cells[StatusCell.SIDE_USED] = self._used = len(remaining)
+            finally:
+                self._busy = False
+        # What cannot be dropped must not be looked through again and again.
+        self._full = max(self.shape.side * 3 // 4, len(remaining) + self.shape.side // 16)
+
     @property
     def history(self) -> int:
         """How many ops the history holds, or soon will."""
@@ -174,6 +200,21 @@ class OwnRing:
         if written:
             self.marks.instant(MarkKind.NOTE, number)
         return written
+
+
+def _without_old_groups(entries: bytes) -> bytes:
+    """The entries of a side table but those of groups that readers no longer keep."""
+    head, at = layout.SIDE_ENTRY, 0
+    found: list[tuple[int | None, bytes]] = []
+    destroyed: dict[int, None] = {}
+    while at < len(entries):
+        length, kind, padding, number, _ = head.unpack_from(entries, at)
+        entry = entries[at : (at := at + head.size + length + padding)]
+        found.append((number if kind == Side.GROUP else None, entry))
+        if kind == Side.GROUP and DESTROYED in entry:
+            destroyed[number] = None
+    old = set(list(destroyed)[: -layout.MAX_DESTROYED])
+    return b"".join(entry for group, entry in found if group not in old)
 
 
 def create(folders: list[Path]) -> OwnRing:

@@ -84,6 +84,7 @@ class StatusCell(enum.IntEnum):
     MARKS = 18  # sequence number of the newest mark (0: none)
     WATCHED = 19  # kinds of marks that the rank records: bits `1 << MarkKind`
     LONGER_FROM = 20  # the first event that is in one of the more slots (0: none is)
+    SIDE_VERSION = 21  # how often the side table was written anew
 
 
 class State(enum.IntEnum):
@@ -112,6 +113,9 @@ class Side(enum.IntEnum):
 SIDE_ENTRY: Final = struct.Struct("=IHHII")
 """Payload bytes, kind, padding bytes after the payload (entries are 8-aligned), id, CRC-32 of
 the payload."""
+MAX_DESTROYED: Final = 64
+"""Destroyed groups that readers keep; of those before, the side table written anew has none. A
+program may make new groups all day."""
 SIDE_RESERVED: Final = 64 * 1024
 """Bytes at the end of the side table, reserved for exceptions, notes and groups: many distinct
 call sites must not crowd them out."""

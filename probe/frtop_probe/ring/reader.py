@@ -22,12 +22,10 @@ from zlib import crc32
 
 from frtop_probe.ring import beside, layout, sizes
 from frtop_probe.ring.header import RingClosed, RingError, locked, read_header
-from frtop_probe.ring.layout import LONGEST, Event, Flag, Side, StatusCell
+from frtop_probe.ring.layout import LONGEST, MAX_DESTROYED, Event, Flag, Side, StatusCell
 from frtop_probe.ring.places import Places
 
 MAX_SIZE: Final = 8 * 1024 * 1024
-MAX_DESTROYED: Final = 64
-"""Most destroyed groups that are kept: a program may make new ones all day."""
 _WORD: Final = struct.Struct("=q")
 _MAX_DIGITS: Final = 20
 """Most digits of an integer in the side table: as many as the longest 64-bit integer has."""
@@ -128,7 +126,9 @@ class Ring:
             raise
 
     def _prepare(self) -> None:
-        self._side_read = 0
+        self._side_read = self._side_version = 0
+        self._again: set[int] | None = None
+        """Groups in a side table that was written anew, while it is read; else None."""
         self._destroyed = deque[int]()
         self.dropped: set[int] = set()
         """Groups that were destroyed before the last `MAX_DESTROYED`: nobody asks for them."""
@@ -212,6 +212,11 @@ class Ring:
         Raises:
             RingError: the file was truncated.
         """
+        version = self.cell(StatusCell.SIDE_VERSION)
+        if version != self._side_version:
+            self._side_version, self._side_read, self._again = version, 0, set()
+            self._destroyed.clear()
+            self.exceptions.clear()
         used = min(self.cell(StatusCell.SIDE_USED), self.shape.side)
         if self._size() < self.shape.longest:
             raise RingError(f"it was truncated to {self._size()} bytes")
@@ -219,6 +224,8 @@ class Ring:
         if used < self._side_read + header.size:
             return
         added = self._read(self.shape.side_offset + self._side_read, used - self._side_read)
+        if version != self.cell(StatusCell.SIDE_VERSION):
+            return  # these bytes may be of both
         while at + header.size <= len(added):
             length, kind, padding, number, checksum = header.unpack_from(added, at)
             text = added[at + header.size : at + header.size + length]
@@ -232,6 +239,11 @@ class Ring:
                 self._take(kind, number, _side_json.decode(text.decode("utf-8", "surrogatepass")))
             except (ValueError, TypeError, LookupError, RecursionError):
                 continue  # one bad entry must not hide the others
+
+        if self._again is not None and self._side_read >= used:
+            for group in self.groups.keys() - self._again:
+                self._drop(group)
+            self._again = None
 
     def _take(self, kind: int, number: int, payload: Any) -> None:
         if kind == Side.FORM:
@@ -257,11 +269,16 @@ class Ring:
 
     def _take_group(self, number: int, entry: dict[str, Any]) -> None:
         self.groups[number] = entry
+        if self._again is not None:
+            self._again.add(number)
         if entry.get("destroyed"):
             self._destroyed.append(number)
         if len(self._destroyed) > MAX_DESTROYED:
-            self.dropped.add(oldest := self._destroyed.popleft())
-            self.groups.pop(oldest, None)
+            self._drop(self._destroyed.popleft())
+
+    def _drop(self, group: int) -> None:
+        self.groups.pop(group, None)
+        self.dropped.add(group)
 
     def group_rows(self) -> Iterator[GroupRow]:
         """Yields the rows of groups with ops; skips rows with impossible numbers."""

@@ -100,9 +100,9 @@ class RankRecord:
         if update.groups:
             groups = {group.id: group for group in update.groups}
             all_known = {**(changes.get("groups") or self._latest.groups), **groups}
-            kept = changes["groups"] = _without_oldest_gone(all_known)
-            if kept is not all_known:
-                fronts = {number: one for number, one in fronts.items() if number in kept}
+            remaining = changes["groups"] = _without_oldest_gone(all_known)
+            if remaining is not all_known:
+                fronts = {number: one for number, one in fronts.items() if number in remaining}
                 changes["group_progress"] = fronts
         if update.group_progress:
             moved = {progress.group: progress for progress in update.group_progress}

@@ -79,7 +79,7 @@ class GroupTable:
         self._ring = ring
         self._c10d = c10d
         self._ids = itertools.count(1)
-        self._epochs: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        self._epochs: Counter[tuple[str, str]] = Counter()
         self._unregistered: dict[str, RecordedGroup] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._lock = threading.RLock()
@@ -156,14 +156,15 @@ class GroupTable:
             if not ranks:
                 return
             group.ranks = ranks
-            key = (group.name, ranks)
+            folded = fold_short(ranks)
+            key = (group.name, folded)  # kept for good, so not the members
             group.epoch = self._epochs[key]
             self._epochs[key] += 1
             group.text = {
                 "name": group.name,
                 "description": _text(process_group, "group_desc"),
                 "backend": self._backend(process_group),
-                "ranks": fold_short(ranks),
+                "ranks": folded,
                 "exact": group.exact,
                 "epoch": group.epoch,
                 "timeout_s": _timeout(process_group),
