@@ -21,8 +21,8 @@ STEP_S: Final = 0.05
 BURST: Final = 20
 BURST_S: Final = 0.02
 """A burst of ops every so often: 1,000 a second."""
-NEW_GROUP: Final = 400
-"""Steps from one new group to the next."""
+NEW_GROUP: Final = 20
+"""Steps from one new group to the next: thousands an hour, more than a ring has room for at once."""
 
 
 def burst(group: dist.ProcessGroup, last: threading.Event) -> None:
