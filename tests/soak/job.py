@@ -22,7 +22,7 @@ BURST: Final = 20
 BURST_S: Final = 0.02
 """A burst of ops every so often: 1,000 a second."""
 NEW_GROUP: Final = 20
-"""Steps from one new group to the next: thousands an hour, more than a ring has room for at once."""
+"""Steps from one new group to the next: thousands an hour, more than a ring has room for."""
 
 
 def burst(group: dist.ProcessGroup, last: threading.Event) -> None:
