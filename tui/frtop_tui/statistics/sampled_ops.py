@@ -68,9 +68,11 @@ class JoinedGroup:
         rows: Sequence[RowKey | None],
         number: int,
     ) -> None:
-        names = ("number", "issued_ns", "took_ns", "bytes", "call")
+        packed = (
+            sampled.number, sampled.issued_ns, sampled.took_ns, sampled.bytes, sampled.call
+        )  # fmt: skip
         try:
-            columns = [unpack_column(getattr(sampled, name), sampled.count) for name in names]
+            columns = [unpack_column(column, sampled.count) for column in packed]
         except ValueError:
             return
         self.hosts.add(answer.host)
