@@ -170,6 +170,8 @@ class FrtopApp(
         """Starts an automatic capture, even if paused, and sends the screen's requests."""
         key = job_to_capture(newest, self._captured) if self.auto_capture else None
         if key is not None:
+            known = (newest.job, *newest.other_jobs)
+            self._captured &= {job_key(one) for one in known if one is not None}
             self._captured.add(key)
             self._capture(newest, automatic=True)
         screen = self.screen
