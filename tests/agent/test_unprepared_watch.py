@@ -249,7 +249,7 @@ async def test_ranks_with_rings_in_another_folder_are_named_with_the_way_to_them
     watch: Watch, sleepers: Sleepers
 ) -> None:
     ranks = [prepared(pid, ring_folder="/dev/shm/site's") for pid in sleepers(2)]
-    watch.reads.discovery = Discovery((job(*ranks),))
+    watch.reads.discovery = Discovery(tuple(map(job, ranks)))  # two jobs of one name
     watch.asked = None
     way = """FRTOP_DIR='/dev/shm/site'"'"'s' frtop"""
     expected = f"2 ranks of train.py: rings in /dev/shm/site's; {way}"

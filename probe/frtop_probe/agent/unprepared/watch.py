@@ -341,19 +341,19 @@ def _notes_of_other_folders(
 
     Ranks in containers are left out: their folder is not ours, whatever its name.
     """
-    for job in found.jobs:
-        folders = Counter(
-            one.ring_folder
-            for one in job.ranks
-            if one.prepared
-            and one.inner_pid == one.pid
-            and (one.pid, one.start_ticks) not in recorded
-            and _has_rings_elsewhere(one)
-        )
-        for folder, count in folders.items():
-            who = f"{count} rank{'s' if count > 1 else ''} of {job.name}"
-            way = f"FRTOP_DIR={shlex.quote(folder)} frtop" if folder else "env -u FRTOP_DIR frtop"
-            yield f"{who}{wire.RINGS_ELSEWHERE}{folder or 'the usual folder'}; {way}"
+    ranks = Counter(
+        (job.name, one.ring_folder)
+        for job in found.jobs
+        for one in job.ranks
+        if one.prepared
+        and one.inner_pid == one.pid
+        and (one.pid, one.start_ticks) not in recorded
+        and _has_rings_elsewhere(one)
+    )
+    for (name, folder), count in ranks.items():
+        who = f"{count} rank{'s' if count > 1 else ''} of {name}"
+        way = f"FRTOP_DIR={shlex.quote(folder)} frtop" if folder else "env -u FRTOP_DIR frtop"
+        yield f"{who}{wire.RINGS_ELSEWHERE}{folder or 'the usual folder'}; {way}"
 
 
 @dataclass(slots=True, eq=False)
