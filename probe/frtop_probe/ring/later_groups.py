@@ -35,7 +35,7 @@ class LaterGroups:
     def rows(self) -> Iterable[GroupRow]:
         """Reads what is new, if there are such groups; returns the row that each would have."""
         ring, rows, first = self._ring, self._rows, self._ring.shape.groups
-        if next(reversed(ring.groups), 0) < first:
+        if max(ring.groups, default=0) < first:
             return ()
         head = ring.cell(StatusCell.HEAD)
         begin = max(self._next - _AGAIN, head - _MOST, ring.oldest(head), 1)
