@@ -211,7 +211,7 @@ def test_a_program_may_make_groups_all_day(tmp_path: Path) -> None:
     assert own.write_entry(Side.GROUP, 1, {"name": 'world,"destroyed":true', "ranks": "0-7"})
     reader = threading.Thread(target=read)
     reader.start()
-    made = 20_000
+    made = 8_000
     for group in range(2, made):
         text = {"name": str(group), "description": "evaluation", "ranks": "0-7"}
         assert own.write_entry(Side.GROUP, group, text)
@@ -221,7 +221,7 @@ def test_a_program_may_make_groups_all_day(tmp_path: Path) -> None:
     own.write_entry(Side.FORM, 1, {"kind": "all_reduce"})
     over.set()
     reader.join()
-    assert own.cells[StatusCell.SIDE_VERSION] > 4
+    assert own.cells[StatusCell.SIDE_VERSION] > 1
     late.append(Ring(own.path))
     for one in (ring, *late):
         one.refresh()

@@ -34,6 +34,13 @@ def write(writer: OwnRing, what: str, n: int) -> None:
         writer.marks.instant(MarkKind.STEP, n)
     elif what == "report":
         writer.marks.report(n, n, float(n))
+    elif what == "group":
+        writer.write_entry(Side.GROUP, n, {"name": n, "destroyed": True})
+    elif what == "anew":
+        writer._full = 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(layout, "MAX_DESTROYED", 1)
+            writer.drop_groups()
     else:
         writer.write_entry(Side.FORM, n, {"number": n})
 
@@ -53,7 +60,10 @@ def check(ring: Ring, counts: dict[str, int]) -> None:
     assert all(form == {"number": n} for n, form in ring.forms.items())
 
 
-@given(st.lists(st.sampled_from(["op", "mark", "report", "form"]), max_size=12), st.randoms())
+ACTIONS = ("op", "mark", "report", "form", "group", "anew")
+
+
+@given(st.lists(st.sampled_from(ACTIONS), max_size=16), st.randoms())
 def test_events_are_read_whole_or_not_at_all(
     tmp_path: Path, actions: list[str], random: Random
 ) -> None:
@@ -64,7 +74,7 @@ def test_events_are_read_whole_or_not_at_all(
     seen.write_bytes(bytes(writer.map))
     last = writer.words.tolist()
     stored: dict[int, list[int]] = {}
-    counts = dict.fromkeys(("op", "mark", "report", "form"), 0)
+    counts = dict.fromkeys(ACTIONS, 0)
     for what in actions:
         counts[what] += 1
         write(writer, what, counts[what])
@@ -82,7 +92,8 @@ def test_events_are_read_whole_or_not_at_all(
                 file.seek(8 * at)
                 file.write(struct.pack("=q", values[shown[at]]))
             check(ring, counts)
-    assert list(ring.forms) == list(range(1, counts["form"] + 1)), "nothing is lost for good"
+    assert sorted(ring.forms) == list(range(1, counts["form"] + 1)), "nothing is lost for good"
+    assert ring.groups.get(counts["group"], {"name": 0})["name"] == counts["group"]
     events = [row.sequence for row in ring.events(0, TINY.slots)[0]]
     assert events == list(range(1, counts["op"] + 1))[-TINY.slots :]
     ring.close()

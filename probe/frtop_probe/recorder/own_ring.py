@@ -109,14 +109,12 @@ class OwnRing:
         function. An unknown form is better than a torn entry.
         """
         text = json.dumps(payload, separators=(",", ":"), default=str).encode(errors="replace")
-        padding = -len(text) % 8
-        head = layout.SIDE_ENTRY.pack(len(text), kind, padding, number, crc32(text))
-        entry = head + text + bytes(padding)
         with self._lock:
             if self._busy:
                 return False
             self._busy = True
             try:
+                entry = _entry(kind, number, text, self.cells[StatusCell.SIDE_VERSION])
                 limit = self.shape.side - (layout.SIDE_RESERVED if kind in LIMITED else 0)
                 end = self._used + len(entry)
                 if end > limit:
@@ -137,13 +135,14 @@ class OwnRing:
         if self._used < self._full:
             return
         at, cells, read = self.shape.side_offset, self.cells, self._used
-        remaining = _without_old_groups(bytes(self.map[at : at + read]))
+        version = cells[StatusCell.SIDE_VERSION] + 1
+        remaining = _without_old_groups(bytes(self.map[at : at + read]), version)
         with self._lock:
             self._busy = True
             try:
-                remaining += self.map[at + read : at + self._used]
+                remaining += _without_old_groups(self.map[at + read : at + self._used], version)
                 cells[StatusCell.SIDE_USED] = 0
-                cells[StatusCell.SIDE_VERSION] += 1
+                cells[StatusCell.SIDE_VERSION] = version
                 self.map[at : at + len(remaining)] = remaining
                 cells[StatusCell.SIDE_USED] = self._used = len(remaining)
             finally:
@@ -202,16 +201,23 @@ class OwnRing:
         return written
 
 
-def _without_old_groups(entries: bytes) -> bytes:
-    """The entries of a side table but those of groups that readers no longer keep."""
+def _entry(kind: int, number: int, text: bytes, version: int) -> bytes:
+    padding, checksum = -len(text) % 8, crc32(text, version & 2**32 - 1)
+    head = layout.SIDE_ENTRY.pack(len(text), kind, padding, number, checksum)
+    return head + text + bytes(padding)
+
+
+def _without_old_groups(entries: bytes, version: int) -> bytes:
+    """The entries, as they are in this version, but those of groups that readers no longer keep."""
     head, at = layout.SIDE_ENTRY, 0
     found: list[tuple[int | None, bytes]] = []
     destroyed: dict[int, None] = {}
     while at < len(entries):
         length, kind, padding, number, _ = head.unpack_from(entries, at)
-        entry = entries[at : (at := at + head.size + length + padding)]
-        found.append((number if kind == Side.GROUP else None, entry))
-        if kind == Side.GROUP and DESTROYED in entry:
+        text = entries[at + head.size : at + head.size + length]
+        at += head.size + length + padding
+        found.append((number if kind == Side.GROUP else None, _entry(kind, number, text, version)))
+        if kind == Side.GROUP and DESTROYED in text:
             destroyed[number] = None
     old = set(list(destroyed)[: -layout.MAX_DESTROYED])
     return b"".join(entry for group, entry in found if group not in old)

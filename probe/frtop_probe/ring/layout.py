@@ -112,7 +112,7 @@ class Side(enum.IntEnum):
 
 SIDE_ENTRY: Final = struct.Struct("=IHHII")
 """Payload bytes, kind, padding bytes after the payload (entries are 8-aligned), id, CRC-32 of
-the payload."""
+the payload, which goes on from the version of the side table."""
 MAX_DESTROYED: Final = 64
 """Destroyed groups that readers keep; of those before, the side table written anew has none. A
 program may make new groups all day."""

@@ -212,7 +212,7 @@ class Ring:
         Raises:
             RingError: the file was truncated.
         """
-        version = self.cell(StatusCell.SIDE_VERSION)
+        version = self.cell(StatusCell.SIDE_VERSION) & 2**32 - 1
         if version != self._side_version:
             self._side_version, self._side_read, self._again = version, 0, set()
             self._destroyed.clear()
@@ -220,30 +220,31 @@ class Ring:
         used = min(self.cell(StatusCell.SIDE_USED), self.shape.side)
         if self._size() < self.shape.longest:
             raise RingError(f"it was truncated to {self._size()} bytes")
-        header, at = layout.SIDE_ENTRY, 0
-        if used < self._side_read + header.size:
+        if used < self._side_read + layout.SIDE_ENTRY.size:
             return
         added = self._read(self.shape.side_offset + self._side_read, used - self._side_read)
-        if version != self.cell(StatusCell.SIDE_VERSION):
-            return  # these bytes may be of both
+        self._side_read += self._take_entries(added)
+        if self._again is not None and self._side_read >= used:
+            for group in self.groups.keys() - self._again:
+                self._drop(group)
+            self._again = None
+
+    def _take_entries(self, added: bytes) -> int:
+        """Takes in the entries; returns how many bytes of them are whole."""
+        header, at, whole = layout.SIDE_ENTRY, 0, 0
         while at + header.size <= len(added):
             length, kind, padding, number, checksum = header.unpack_from(added, at)
             text = added[at + header.size : at + header.size + length]
             at += header.size + length + padding
             # A processor that reorders stores shows the entry later: until then it is all zeros,
             # whose sum is right for no text.
-            if not length or at > len(added) or crc32(text) != checksum:
-                return
-            self._side_read += header.size + length + padding
-            try:
+            if not length or at > len(added) or crc32(text, self._side_version) != checksum:
+                break
+            whole = at
+            with suppress(ValueError, TypeError, LookupError, RecursionError):
+                # one bad entry must not hide the others
                 self._take(kind, number, _side_json.decode(text.decode("utf-8", "surrogatepass")))
-            except (ValueError, TypeError, LookupError, RecursionError):
-                continue  # one bad entry must not hide the others
-
-        if self._again is not None and self._side_read >= used:
-            for group in self.groups.keys() - self._again:
-                self._drop(group)
-            self._again = None
+        return whole
 
     def _take(self, kind: int, number: int, payload: Any) -> None:
         if kind == Side.FORM:
