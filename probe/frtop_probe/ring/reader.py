@@ -230,8 +230,8 @@ class Ring:
             self._again = None
 
     def _take_entries(self, added: bytes) -> int:
-        """Takes in the entries; returns how many bytes of them are whole."""
-        header, at, whole = layout.SIDE_ENTRY, 0, 0
+        """Takes in the entries; returns how many bytes of them are complete."""
+        header, at, complete = layout.SIDE_ENTRY, 0, 0
         while at + header.size <= len(added):
             length, kind, padding, number, checksum = header.unpack_from(added, at)
             text = added[at + header.size : at + header.size + length]
@@ -240,11 +240,11 @@ class Ring:
             # whose sum is right for no text.
             if not length or at > len(added) or crc32(text, self._side_version) != checksum:
                 break
-            whole = at
+            complete = at
             with suppress(ValueError, TypeError, LookupError, RecursionError):
                 # one bad entry must not hide the others
                 self._take(kind, number, _side_json.decode(text.decode("utf-8", "surrogatepass")))
-        return whole
+        return complete
 
     def _take(self, kind: int, number: int, payload: Any) -> None:
         if kind == Side.FORM:
