@@ -128,6 +128,16 @@ async def test_only_rings_of_this_namespace_and_boot_are_adopted(
     assert clock.tick() == ()
 
 
+def test_files_of_ranks_that_came_and_went_are_forgotten(tmp_path: Path) -> None:
+    tracker = RankTracker([tmp_path])
+    for number in range(3 * rank_tracker.MAX_RANKS):
+        gone = tmp_path / f"{number}-1-1.ring"
+        gone.mkdir()
+        assert not tracker.has_living()
+        gone.rmdir()
+    assert len(tracker._files) <= rank_tracker.MAX_RANKS + 2
+
+
 async def test_the_oldest_pending_ops_are_sent_and_the_others_counted(
     ring: RingBuilder, clock: TickClock
 ) -> None:
