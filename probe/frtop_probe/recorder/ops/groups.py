@@ -79,7 +79,7 @@ class GroupTable:
         self._ring = ring
         self._c10d = c10d
         self._ids = itertools.count(1)
-        self._epochs: Counter[tuple[str, str]] = Counter()
+        self._epochs: Counter[int] = Counter()
         self._unregistered: dict[str, RecordedGroup] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._lock = threading.RLock()
@@ -157,7 +157,7 @@ class GroupTable:
                 return
             group.ranks = ranks
             folded = fold_short(ranks)
-            key = (group.name, folded)  # kept for good, so not the members
+            key = hash((group.name, folded))  # kept for good, so neither the name nor the members
             group.epoch = self._epochs[key]
             self._epochs[key] += 1
             group.text = {
