@@ -7,10 +7,16 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.color import ColorSystem
+from rich.segment import Segment
+from rich.style import Style
 from textual.screen import Screen
+from textual.strip import Strip
 
 from frtop_tui.app import FrtopApp
-from frtop_tui.screens.painting import MIN_LENGTH, shortened
+from frtop_tui.screens.painting import MIN_LENGTH, cut_runs, shortened
 
 from . import rare_scenes
 from .driving import driven
@@ -99,6 +105,31 @@ async def test_the_sent_cells_are_those_on_the_screen(monkeypatch: pytest.Monkey
         painted = picture(re.sub(r"\x1b\[\?[0-9;]*[a-z]", "", "".join(sent)))
         assert {row for row, _ in painted} == set(range(1, 41))
         monkeypatch.undo()
+
+
+@given(
+    st.lists(st.tuples(st.text("ab.", min_size=1, max_size=5), st.booleans()), max_size=12),
+    st.lists(st.integers(0, 40), min_size=2, max_size=12, unique=True).map(sorted),
+)
+def test_all_cells_within_spans_are_sent_and_no_others(
+    segments: list[tuple[str, bool]], edges: list[int]
+) -> None:
+    spans = list(zip(edges[::2], edges[1::2], strict=False))
+    strip = Strip([Segment(text, Style(bold=bold)) for text, bold in segments])
+    runs = cut_runs(strip, 3, spans, 7, ColorSystem.TRUECOLOR)
+    assert runs is not None
+    sent = [
+        (column + n, letter, style == "1")
+        for style, row, column, text in runs
+        for n, letter in enumerate(text)
+        if row == 8
+    ]
+    cells = [(letter, bold) for text, bold in segments for letter in text]
+    assert sent == [
+        (x + 1, *cell)
+        for x, cell in enumerate(cells, 3)
+        if any(left <= x < right for left, right in spans)
+    ]
 
 
 def test_wide_characters_take_two_cells() -> None:

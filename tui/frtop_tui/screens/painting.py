@@ -91,24 +91,29 @@ def _is_narrow(text: str) -> bool:
 
 def cut_runs(strip: Strip, x: int, spans: Sequence[tuple[int, int]], row: int,
              colors: ColorSystem) -> list[Run] | None:  # fmt: skip
-    """The runs of a strip that begins in column `x` (from 0), within spans of columns.
+    """The runs of a strip that begins in column `x` (from 0), within sorted spans of columns.
 
     Cutting strips would make two or three objects with seven caches each for every span. None for
     what cannot be cut by cells: wide characters, links, control codes.
     """
     found: list[Run] = []
+    nth, (left, right) = 0, spans[0]
     for text, style, control in strip:
         if control or not _is_narrow(text) or (style is not None and style.link):
             return None
         end = x + len(text)
-        for left, right in spans:
-            start, stop = max(x, left), min(end, right)
-            if start < stop:
+        while left < end:
+            if (start := max(x, left)) < (stop := min(end, right)):
                 ansi = "" if style is None else style._ansi  # noqa: SLF001 - Textual's own cache
                 if ansi is None:
                     assert style is not None
                     ansi = Strip.render_ansi(style, colors)
                 found.append((ansi, row + 1, start + 1, text[start - x : stop - x]))
+            if right > end:  # the rest of the span is in the next segments
+                break
+            if (nth := nth + 1) == len(spans):
+                return found
+            left, right = spans[nth]
         x = end
     return found
 
@@ -149,8 +154,9 @@ class CompactUpdate(CompositorUpdate):
                 # The strip is None where another widget covers it.
                 if strip is None or x >= last or end <= first:
                     continue
-                here = [(max(x, left), min(end, right)) for left, right in spans]
-                runs = cut_runs(strip, x, here, y, colors)
+                here = [(max(x, left), min(end, right)) for left, right in spans
+                        if left < end and right > x]  # fmt: skip
+                runs = cut_runs(strip, x, here, y, colors) if here else []
                 if runs is None:
                     return None
                 found += runs

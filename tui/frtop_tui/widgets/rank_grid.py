@@ -94,6 +94,9 @@ class RankGrid(LineView):
         self.lens_view = EMPTY
         self._culprits: frozenset[int] = frozenset()
         self._stragglers: frozenset[int] = frozenset()
+        self._usual: Mapping[str, Span] = {}
+        """The cell of a rank in each state; `_apart` are those that look different."""
+        self._apart: frozenset[int | None] = frozenset()
         self._seen: tuple[object, object, Frame] | None = None
 
     def show(self, frame: Frame) -> None:
@@ -141,6 +144,12 @@ class RankGrid(LineView):
         if self.chosen not in self.grid_layout.positions:
             self.chosen = self.grid_layout.order[0]
             self.post_message(self.Moved(self))
+        cell = self.grid_layout.cell
+        self._usual = {
+            state: _cell(letter, CELL_TONES.get(state, state), cell)
+            for state, letter in LETTERS.items()
+        }
+        self._apart = frozenset((*self._culprits, *self._stragglers, *self.marked, self.chosen))
         return LazyLines(lambda: len(self.grid_layout.rows), self.row_line)
 
     def _height(self) -> int:
@@ -157,9 +166,18 @@ class RankGrid(LineView):
             width = self.grid_layout.label_width
             lead = run.x - x - width - 1
             spans.append((" " * lead + fit(run.label, width) + " ", "dim"))
-            spans.extend(self._letter(rank) for rank in run.ranks)
+            spans += self._letters(run.ranks)
             x = run.x + len(run.ranks) * self.grid_layout.cell
         return tuple(spans)
+
+    def _letters(self, numbers: Sequence[int]) -> list[Span]:
+        if self.lens != "state":
+            return list(map(self._letter, numbers))
+        ranks, usual, apart = self.ranks, self._usual, self._apart
+        return [
+            self._letter(rank) if rank in apart or rank not in ranks else usual[ranks[rank].state]
+            for rank in numbers
+        ]
 
     def _letter(self, rank: int) -> Span:
         view = self.ranks.get(rank)

@@ -156,11 +156,16 @@ def most_relevant(
     if amounts:
         ranks = sorted(ranks, key=lambda one: -amounts.get(one.rank, -math.inf))
     alike: defaultdict[tuple[RankState, object], list[JudgedRank]] = defaultdict(list)
+    full: set[RankState] = set()  # enough ranks that wait in no op: most of thousands
     for rank in ranks:
         op = rank.blocked_on
+        if op is None and rank.state in full:
+            continue
         rows = alike[rank.state, op.site if op is not None else None]
         if len(rows) < ALIKE and rank.rank not in order:
             rows.append(rank)
+        elif op is None and len(rows) >= ALIKE:
+            full.add(rank.state)
     culprits = (frame.ranks[rank] for rank in order if rank in frame.ranks)
     rest = chain.from_iterable(alike[key] for key in sorted(alike, key=lambda key: URGENCY[key[0]]))
     return list(islice(chain(culprits, rest), limit))

@@ -157,7 +157,8 @@ def changed_columns(old: Line, new: Line) -> Sequence[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     x = same = 0
     for before, after in zip(old, new, strict=False):
-        width = cells(after[0])
+        text = after[0]
+        width = len(text) if text.isascii() else cell_len(text)
         if before is not after and before != after:
             if cells(before[0]) != width:
                 break
