@@ -13,6 +13,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from frtop_probe import wire
@@ -25,6 +26,7 @@ LARGEST_CLASS: Final = 63
 MOST_RANKS: Final = 128
 MOST_COUNT: Final = 2**32 - 1
 WIDTHS: Final = (1, 2, 4)
+_FIELDS: Final = attrgetter(*wire.CallColumns.__struct_fields__)
 _CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 CallFields = tuple[
     str, int, int, int, bool, bool, int, int, int, int, int, int, int, int, Mapping[int, int]
@@ -61,7 +63,7 @@ def _possible(durations: Mapping[int, int]) -> dict[int, int]:
 
 def fit(calls: wire.CallColumns) -> bool:
     """Whether all fields have the same number of rows, with possible sizes and durations."""
-    *fields, first, width, durations = (getattr(calls, name) for name in calls.__struct_fields__)
+    *fields, first, width, durations = _FIELDS(calls)
     rows = len(calls.kind)
     if not 0 < rows <= MOST_ROWS or width not in WIDTHS or {*map(len, fields)} != {rows}:
         return False
