@@ -7,7 +7,7 @@ it only to move data that way, and too weak if torch or a framework always loads
 from 2.8 on, `vllm/_C` and `sgl_kernel` with their engines. None of them is a sign, but what a
 program creates in them, or loads beside them, is one.
 
-Checked against the public sources of each project in 2026. `docs/unprepared.md` has the table.
+Checked against the public sources of each project in 2026.
 """
 
 from __future__ import annotations
