@@ -606,3 +606,4 @@ def test_of_groups_that_a_rank_has_destroyed_the_last_ones_are_kept() -> None:
     frame = state.frame(NOW, 0)
     assert [one.key.name for one in frame.groups] == ["299"]
     assert len(frame.ranks[0].groups) == MAX_GONE + 1
+    assert len(state._groups) == 1

@@ -121,6 +121,26 @@ def test_slices_make_one_window_and_are_forgotten() -> None:
     assert min(later.steps[0], key=lambda one: one.number).number == 100
 
 
+def test_groups_and_ranks_that_came_and_went_are_forgotten() -> None:
+    merger = StatisticsMerger()
+    for number in range(40):
+        since, until = number * 10 * S, (number + 1) * 10 * S
+        merger.begin(number, since, until)
+        made = wire.Group(7, str(number), "made again", "gloo", "0-3")
+        for rank in (number, number + 1):
+            mine = [op(1, since + S, MS, of=7)]
+            told = answer(rank, mine, Window(since, until, calls=True), groups=(made,))
+            merger.add(number, told)
+        merger.forget(since - 20 * S)
+        assert len(merger._alike._known) + len(merger._alike._earlier) <= 2
+        for sums in merger._rows.values():
+            assert len(sums.groups) <= 3
+            assert len(sums.ranks) <= 4
+    (row,) = built(merger).calls
+    assert [one.name for one in row.groups] == ["37", "38", "39"]
+    assert row.ranks == (37, 38, 39, 40)
+
+
 def test_a_row_of_a_shorter_window_has_only_the_ranks_and_groups_of_that_window() -> None:
     merger = StatisticsMerger()
     for number, ranks in enumerate(((0, 1, 2, 3), (2, 3))):

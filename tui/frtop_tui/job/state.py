@@ -334,9 +334,11 @@ class JobState:
             if len(self._groups) >= MAX_SHARED_GROUPS:
                 self._groups.clear()  # a job that keeps making groups; sharing begins anew
             update = replace(update, groups=tuple(map(self._shared, update.groups)))
-            if gone := [one.id for one in update.groups if one.gone]:
-                known = record.latest.groups
-                self._checksums.forget(record, [known[n] for n in gone if n in known])
+            known = record.latest.groups
+            if gone := [known[one.id] for one in update.groups if one.gone and one.id in known]:
+                self._checksums.forget(record, gone)
+                for group in gone:
+                    self._groups.pop(group, None)
         record.apply(update, now_ns)
         if update.blocks:
             self._checksums.add(record, update.blocks, now_ns)
@@ -349,7 +351,8 @@ class JobState:
             if "/" in group.ranks and self._written < MAX_WRITTEN:
                 known = _written_out(group)
                 self._written += len(known.ranks)
-            self._groups[group] = known
+            if not group.gone:
+                self._groups[group] = known
         return known
 
 

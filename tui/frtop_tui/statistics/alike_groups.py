@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.naming import GroupKey, without_number
-
-_MOST: Final = 16_384
-"""Groups kept: a program may make new ones all day."""
 
 
 class GroupAcross(NamedTuple):
@@ -36,6 +33,7 @@ class AlikeGroups:
 
     def __init__(self) -> None:
         self._known: dict[wire.Group, GroupAcross] = {}
+        self._earlier: dict[wire.Group, GroupAcross] = {}
         self._apart: set[tuple[str, int]] = set()
 
     def of_rank(self, groups: Mapping[int, wire.Group]) -> dict[int, GroupAcross]:
@@ -46,6 +44,10 @@ class AlikeGroups:
                 self._apart.add(one.axis)
         return found
 
+    def forget(self) -> None:
+        """Forgets groups that no rank has had since the last call: a program may make new ones."""
+        self._known, self._earlier = {}, self._known
+
     def name(self, group: GroupAcross) -> tuple[str, int]:
         """A name that alike groups share."""
         axis = group.axis
@@ -54,12 +56,13 @@ class AlikeGroups:
     def _across(self, group: wire.Group) -> GroupAcross:
         known = self._known.get(group)
         if known is None:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            label = group.description if group.description not in ("", "undefined") else ""
-            key = GroupKey(group.name, group.ranks, group.epoch)
-            members = members_of(group.ranks)
-            axis = without_number(label), len(members)
-            known = GroupAcross(key, label, axis, members, group.exact)
-            self._known[group] = known
+            known = self._known[group] = self._earlier.get(group) or _identified(group)
         return known
+
+
+def _identified(group: wire.Group) -> GroupAcross:
+    label = group.description if group.description not in ("", "undefined") else ""
+    members = members_of(group.ranks)
+    axis = without_number(label), len(members)
+    key = GroupKey(group.name, group.ranks, group.epoch)
+    return GroupAcross(key, label, axis, members, group.exact)

@@ -186,6 +186,10 @@ class StatisticsMerger:
         self._slices = {n: one for n, one in self._slices.items() if one.until_ns > before_ns}
         self._rows = {key: sums for one in self._slices.values() for key, sums in one.sums.items()}
         first = min(self._slices, default=0)
+        for sums in self._rows.values():
+            _forget(sums.ranks, first)
+            _forget(sums.groups, first)
+        self._alike.forget()
         for key, group in list(self._groups.items()):
             group.forget(first)
             if not group.ops:
@@ -252,6 +256,13 @@ def _since(first: int, seen: dict[Seen, int]) -> dict[Seen, int]:
     if min(seen.values(), default=first) >= first:
         return seen
     return {one: number for one, number in seen.items() if number >= first}
+
+
+def _forget(seen: dict[Seen, int], first: int) -> None:
+    """Forgets what was last seen before slice `first`."""
+    if min(seen.values(), default=first) < first:
+        for one in [one for one, number in seen.items() if number < first]:
+            del seen[one]
 
 
 def _complete_from(slices: list[_Slice], ranks: int) -> int:
