@@ -29,10 +29,16 @@ def calls(to: str = '"worker2"') -> tuple[wire.TraceFrame, ...]:
     return (inner, frame(f"{RPC}/api.py:99", "wrapper"), frame("train.py:12", "main"))
 
 
-def handles(scene: Scene, rank: int, *frames: wire.TraceFrame, number: int = 1) -> None:
+def handles(
+    scene: Scene,
+    rank: int,
+    *frames: wire.TraceFrame,
+    number: int = 1,
+    wait: wire.ThreadWait | None = None,
+) -> None:
     """A thread of RPC works on a call; the kernel shows it in a read."""
     actor, tid = scene.actors[rank], 2000 + number
-    stack = wire.ThreadStack(MAIN + number, tid, "", False, False, frames)
+    stack = wire.ThreadStack(MAIN + number, tid, "", False, False, frames, wait)
     actor.other_threads = (*actor.other_threads, stack)
     actor.threads = (*actor.threads, wire.Process(tid, "S", "", "", "openat", "/data/table"))
 
@@ -92,6 +98,16 @@ def test_a_handler_counts_whatever_the_callee_waits_for_beside_it(kind: type[Sce
     assert "server.py:12 (read)" in verdict.why.text
 
 
+def test_of_two_handlers_the_one_that_holds_the_others_lock_is_the_root() -> None:
+    scene = job(Unprepared(3))
+    enters = (frame("server.py:10", "push", "with self.lock:"), RUNS)
+    handles(scene, 2, *enters, number=1, wait=wire.ThreadWait("lock", (MAIN + 2,)))
+    handles(scene, 2, *READS, number=2)
+    verdict = only(scene.settle(12))
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "file_io")
+    assert "server.py:12 (read)" in verdict.why.text
+
+
 Handlers = dict[int, tuple[wire.TraceFrame, ...]]
 CASES: tuple[tuple[str, Handlers, dict[int, str], int | None], ...] = (
     ('"worker2"', {2: READS, 3: COMPUTES}, {}, 2),  # its number
@@ -100,6 +116,8 @@ CASES: tuple[tuple[str, Handlers, dict[int, str], int | None], ...] = (
     ("3", {2: READS, 3: READS}, {2: "server"}, 3),
     ('"server"', {2: READS, 3: COMPUTES}, {3: "server"}, 3),  # it tells its name
     ('"server"', {2: READS, 3: COMPUTES}, {}, None),
+    ('"server"', {3: READS}, {3: "trainer"}, None),  # it has another name
+    ('"server"', {2: READS, 3: COMPUTES}, {3: "trainer"}, 2),
     ('"worker2"', {3: READS}, {}, None),
     ('"worker2"', {2: READS, 3: READS}, {3: "worker0"}, None),  # numbers are not ranks
     ('"worker2"', {}, {}, None),

@@ -73,8 +73,13 @@ def future_of(view: Rank, stack: wire.ThreadStack) -> RpcCall | None:
 
 
 def handler_of(view: Rank) -> wire.ThreadStack | None:
-    """The thread that works on a remote call; the first of several at the same lines."""
-    found = [one for one in view.threads if is_handler(one)]
+    """The thread that works on a remote call; the first of several at the same lines.
+
+    One that waits for another of them, as for its lock, is behind that one.
+    """
+    handlers = [one for one in view.threads if is_handler(one)]
+    idents = [(one.ident,) for one in handlers]
+    found = [one for one in handlers if one.wait is None or one.wait.threads not in idents]
     alike = len({path_of(one.frames) for one in found}) == 1
     return found[0] if alike else None
 
@@ -93,7 +98,11 @@ def callee(call: RpcCall, caller: int, views: Mapping[int, Rank]) -> int | None:
     if not call.sure:
         return None
     named, number = _names(views), _NUMBERED.fullmatch(call.to)
-    others = [view for rank, view in views.items() if rank != caller]
+    known = named if call.to and not call.to.isdecimal() else {}
+    others = [
+        view for rank, view in views.items()
+        if rank != caller and known.get(rank, call.to) == call.to
+    ]  # fmt: skip
     working = [view.rank for view in others if any(map(is_handler, view.threads))]
     if call.to in named.values():
         found = [rank for rank, name in named.items() if name == call.to]
