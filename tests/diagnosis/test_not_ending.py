@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import C10D, MAIN, Scene, frame, only
+from diagnosis.scenes import C10D, COLLECTIVE, MAIN, Scene, frame, only
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.text.exit_status import exit_status
@@ -22,6 +22,7 @@ IDLE = (
     frame(f"{LIBRARY}/threading.py:982", "run"),
     frame(f"{LIBRARY}/threading.py:1002", "_bootstrap"),
 )
+CALLS = (frame("/venv/lib/python3.11/site-packages/torch/nn/modules/module.py:1", "_call_impl"),)
 CHILD = (
     frame(f"{LIBRARY}/subprocess.py:2047", "_wait"),
     frame("train.py:8", "upload", "subprocess.run(command)"),
@@ -203,3 +204,22 @@ def test_a_launcher_that_waits_for_the_last_rank_tells_that_the_others_have_left
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("stuck", (1,), "socket")
     assert (found.health, wire.OTHERS_ENDED in verdict.evidence) == ("hung", True)
     assert verdict.headline == "ranks 0,2-3 have left, and rank 1 (node0 pid 1001) does not end"
+
+
+@pytest.mark.parametrize("kind", [Scene, Unprepared])
+@pytest.mark.parametrize("trains", [False, True])
+def test_of_a_rank_that_others_wait_for_it_is_told_that_its_program_is_over(
+    kind: type[Scene], *, trains: bool
+) -> None:
+    """As when it raised, and a thread keeps its process; not if that thread may train."""
+    scene = kind(4)
+    scene.waits([0, 2, 3], "all_reduce", for_s=40)
+    for rank in (0, 2, 3):
+        scene.at(rank, *COLLECTIVE)
+    inside = CALLS if trains else ()
+    in_shutdown(scene, thread("logger", (RECV[0], *inside, *RECV[1:])))
+    verdict = only(scene.settle(12))
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (1,))
+    said = 'its program has finished, and MainThread joins its non-daemon threads: thread "logger"'
+    assert verdict.why.text.startswith(said) is not trains
+    assert verdict.next.startswith("why did its program end before the others'?") is not trains

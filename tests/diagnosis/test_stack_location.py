@@ -122,6 +122,8 @@ def test_without_a_stack_the_kernel_shows_what_a_thread_does(
     ("handle.read()", kernel("S", "read", "", "/data/x"), "file_io"),
     ("batch = ready.get()", kernel("S", "futex", "futex_wait_queue"), "lock"),
     ("y = f(options.get(1))", kernel("R"), "computing"),
+    ("return self._sock.recv(size)", kernel("S", "poll", "poll_schedule_timeout"), "socket"),
+    ("return answers[index]", kernel("S", "poll", "poll_schedule_timeout"), "unknown"),
 ])  # fmt: skip
 def test_the_kernel_corrects_what_a_line_suggests(
     source: str, process: wire.Process, kind: LocationKind

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, MAIN, Scene, frame, only, three_wait, told
+from diagnosis.scenes import (
+    BACKWARD,
+    C10D,
+    COLLECTIVE,
+    LOCK,
+    MAIN,
+    Scene,
+    frame,
+    only,
+    three_wait,
+    told,
+)
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 
@@ -150,6 +161,18 @@ def test_a_thread_that_waits_for_another_one_in_an_op_is_blocked_in_that_op() ->
     assert only(scene.settle()).culprits == (1,)
 
 
+def test_a_thread_in_a_call_of_several_ops_blocks_its_rank_without_a_recorder_too() -> None:
+    """c10d lists one of them, and of which thread it is not known."""
+    scene = Unprepared(2)
+    scene.waits([0], "all_gather", for_s=40, sync=False, thread=0)
+    scene.at(0, *RESULT)
+    scene.actors[0].wait = waits("future", 1)
+    gathers = (frame(f"{C10D}:3208", "all_gather"), frame(f"{C10D}:3300", "gather_object"))
+    beside(scene, 0, 1, gathers, name="saver_0")
+    saves_in_a_thread(scene, 1)
+    assert told(scene.settle(12), "culprits", "why.cause") == ((1,), "file_io")
+
+
 def test_a_thread_in_an_op_that_nobody_waits_for_is_no_excuse() -> None:
     """Rank 0 waits for a file in one thread, and another one of it waits in an op beside."""
     scene = Scene(2)
@@ -214,6 +237,28 @@ def test_a_child_that_was_killed_is_mentioned_beside_a_wait_for_it() -> None:
     verdict = only(scene.settle())
     assert "its child pid 4711 (python) has ended, by SIGKILL" in verdict.evidence
     assert "waits at train.py:40 (train) for what a child process puts" in verdict.why.text
+
+
+@pytest.mark.parametrize("library", ["multiprocessing", "multiprocess"])
+def test_what_a_child_hangs_at_is_told_beside_a_wait_for_its_pool(library: str) -> None:
+    scene = three_wait()
+    inner = frame(f"/venv/lib/python3.11/site-packages/{library}/connection.py:383", "_recv")
+    scene.at(2, inner, frame("train.py:40", source="rows.map(tokenize)"))
+    scene.kernel(2, "S", "read", file="socket:[7]")
+    scene.actors[2].children += [
+        wire.Process(pid, "S", "python", "", call, file, parent=1002)
+        for pid, call, file in ((4711, "futex", ""), (4712, "openat", "/data/x"))
+    ]
+    scene.actors[2].child_stacks[4712] = (
+        frame("train.py:12", "tokenize", "open(path)"),
+        frame(f"/venv/lib/python3.11/site-packages/{library}/popen_fork.py:71", "_launch"),
+        frame("train.py:40"),
+    )
+    verdict = only(scene.settle())
+    (told,) = (text for text in verdict.evidence if "its child" in text)
+    assert told == (
+        "its child pid 4712 (python) is in openat /data/x at train.py:12 (tokenize) `open(path)`"
+    )
 
 
 def test_a_child_that_its_parent_has_reaped_is_mentioned_if_it_ended_since_the_last_op() -> None:

@@ -20,14 +20,14 @@ _THREADING: Final = re.compile(r"/threading\.py$")
 _WORKER: Final = re.compile(r"/concurrent/futures/thread\.py$")
 _LIBRARY: Final = re.compile(
     r"/(?:threading|queue|concurrent/futures/(?:_base|thread|process)"
-    r"|multiprocessing/(?:queues|pool|connection|synchronize|process|popen_\w+))\.py$"
+    r"|multiprocess(?:ing)?/(?:queues|pool|connection|synchronize|process|popen_\w+))\.py$"
 )
 """Files in which threads wait for others. Waits in C have no frame: a lock, `SimpleQueue`."""
 _KINDS: Final = (
     # By file and function; of the frames that belong to a wait, the outermost comes first.
-    (r"/multiprocessing/pool\.py$", r"get|wait|next|join|map|starmap|apply", "pool"),
-    (r"/multiprocessing/queues\.py$", r"get", "child's queue"),
-    (r"/multiprocessing/queues\.py$", r"put", "child's full queue"),
+    (r"/multiprocess(?:ing)?/pool\.py$", r"get|wait|next|join|map|starmap|apply", "pool"),
+    (r"/multiprocess(?:ing)?/queues\.py$", r"get", "child's queue"),
+    (r"/multiprocess(?:ing)?/queues\.py$", r"put", "child's full queue"),
     (r"/concurrent/futures/thread\.py$", r"shutdown|_python_exit", "thread"),
     (r"/concurrent/futures/_base\.py$", r"result|exception|result_iterator|wait|as_completed",
      "future"),

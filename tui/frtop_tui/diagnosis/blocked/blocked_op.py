@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.wait import Wait, patience_ns
-from frtop_tui.diagnosis.evidence.c10d_call import TEARDOWN
+from frtop_tui.diagnosis.evidence.c10d_call import TEARDOWN, call_of
 from frtop_tui.diagnosis.evidence.rank_activity import (
     current_fetch,
     last_activity_ns,
@@ -171,14 +171,22 @@ def _asynchronous_wait(view: Rank, location: StackLocation | None) -> Wait | Non
             return None  # it may wait for an unobserved transport
         working = working_stack(view)
         asleep = working is not None and not working.active
-        if location.kind in OP_WAITS and (asleep or location.kind != "backward"):
-            return Wait(view.rank, op, since, group=group)
+        indirect = location.kind == "lock" and _other_is_inside(view)
+        if indirect or (location.kind in OP_WAITS and (asleep or location.kind != "backward")):
+            return Wait(view.rank, op, since, group=group, indirect=indirect)
         if location.sure or location.kind != "lock":
             return None
     # Without a stack: asleep in a futex, as in gloo's wait, and idle since.
     if is_asleep_on_lock(working_process(view)):
         return Wait(view.rank, op, since, sure=False, group=group)
     return None
+
+
+def _other_is_inside(view: Rank) -> bool:
+    """Whether the thread that the working one waits for, such as a checkpoint's, is in a call."""
+    chain = thread_chain(view)
+    call = call_of(chain.end) if chain is not None and chain.end is not None else None
+    return call is not None and call.role != "implicit"
 
 
 def _device_wait(view: Rank, location: StackLocation | None) -> Wait | None:

@@ -153,7 +153,7 @@ _FOR_THREADS: Final = frozenset({"lock", "pipe", "unknown"})
 """Places where a thread may wait for another one or for a child."""
 
 
-_QUEUES: Final = re.compile(r"/(queue|multiprocessing/queues|asyncio/queues)\.py$")
+_QUEUES: Final = re.compile(r"/(queue|multiprocess(?:ing)?/queues|asyncio/queues)\.py$")
 _QUEUE_FRAMES: Final = 3
 """A queue's `get` is at most two calls (a condition's `wait`) outside the innermost frame."""
 _WORKING: Final = frozenset(

@@ -21,8 +21,8 @@ from frtop_tui.job.model import Rank
 
 _LOADER: Final = re.compile(r"(?:^|/)torch/utils/data/")
 _LOOP: Final = re.compile(r"/_utils/worker\.py$")
-_QUEUE: Final = re.compile(r"(?:^|/)(?:multiprocessing/(?:queues|connection)|selectors)\.py$")
-_FORK: Final = re.compile(r"(?:^|/)multiprocessing/popen_fork\.py$")
+_QUEUE: Final = re.compile(r"(?:^|/)(?:multiprocess(?:ing)?/(?:queues|connection)|selectors)\.py$")
+_FORK: Final = re.compile(r"(?:^|/)multiprocess(?:ing)?/popen_fork\.py$")
 
 
 class WorkerStack(Struct, frozen=True):

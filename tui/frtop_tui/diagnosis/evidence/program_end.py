@@ -28,7 +28,7 @@ EndStage = Literal[
     "threads",  # joins non-daemon threads
     "exit",  # in an exit handler
 ]
-_EXITS: Final = re.compile(r"/(multiprocessing/util|concurrent/futures/(thread|process))\.py$")
+_EXITS: Final = re.compile(r"/(multiprocess(?:ing)?/util|concurrent/futures/(thread|process))\.py$")
 _EXIT_FUNCTIONS: Final = frozenset({"_exit_function", "_python_exit"})
 _PROGRAM: Final = "<module>"
 """The outermost frame of a main thread while its program runs."""

@@ -136,7 +136,7 @@ _FRAMES: Final = _FramePatterns(
 )
 """Library frames; the innermost frame that matches decides."""
 _OUTER_FRAMES: Final = _FramePatterns(
-    _frame(r"/(subprocess|multiprocessing/popen_\w+)\.py$", "child", max_depth=4),
+    _frame(r"/(subprocess|multiprocess(?:ing)?/popen_\w+)\.py$", "child", max_depth=4),
     _frame(r"/python3[^/]*/(pdb|bdb|cmd|code)\.py$|/(IPython|ipdb|pdbpp)/", "input", max_depth=8),
 )
 """Tried after `_FRAMES`: compilers start processes, too."""
@@ -146,13 +146,14 @@ _LEAVES: Final = _FramePatterns(
         "file_io",
     ),
     _frame(r"/(torch/serialization|numpy/lib/[_\w]*npyio[_\w]*)\.py$", "file_io"),
-    _frame(r"/(threading|queue|multiprocessing/synchronize)\.py$", "lock"),
+    _frame(r"/(threading|queue|multiprocess(?:ing)?/synchronize)\.py$", "lock"),
     _frame(r"/(socket|ssl|http/client|selectors)\.py$", "socket"),
 )
 """Tried last, and against the innermost frame only."""
 
 QUEUE_GET: Final = re.compile(r"\.get\(")
 """A thread asleep in a futex at such a line waits at a queue in C, without a frame."""
+_RECEIVES: Final = re.compile(r"\.recv(_into|from|msg)?\(")
 _MESSAGE_QUEUE: Final = re.compile(r"/device_communicators/shm_broadcast\.py$")
 _COMPILED_FRAMES: Final = 3
 """Code that a compiler has made may have as many frames of dynamo inside it."""
@@ -222,6 +223,8 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
     queued = bool(QUEUE_GET.search(leaf.source))
     by_line = queued and process is None  # a file of stacks has only the line
     at = "lock" if by_line else _kernel_kind(process)
+    if at == "unknown" and is_polling(process) and _RECEIVES.search(leaf.source):
+        at = "socket"  # with a timeout; without one, the kernel shows it
     return StackLocation(at, line, shown, sure=by_line or (queued and is_asleep_on_lock(process)))
 
 

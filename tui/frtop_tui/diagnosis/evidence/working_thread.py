@@ -196,6 +196,13 @@ def _issuing_ident(view: Rank, main: int) -> int:
     return found if len(view.last_ops) == len(view.group_progress) else 0
 
 
+def trains_beside(view: Rank) -> bool:
+    """Whether a thread other than the main one works, or may."""
+    main = view.main_stack
+    others = (one for one in view.threads if one.frames and one is not main)
+    return working_stack(view) is not main or any(_trains(one, view) for one in others)
+
+
 def _trains(stack: wire.ThreadStack, view: Rank) -> bool:
     """Whether it is in training code, or waits for an op, which has no torch frame."""
     if stack.tid == view.identity.recorder_tid:

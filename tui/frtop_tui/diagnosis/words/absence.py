@@ -17,7 +17,12 @@ from frtop_tui.diagnosis.evidence.absence_cause import (
     doing,
     is_unseen_dump,
 )
-from frtop_tui.diagnosis.evidence.dataloader_worker import WorkerStack
+from frtop_tui.diagnosis.evidence.dataloader_worker import (
+    WorkerStack,
+    children_in_question,
+    worker_stack,
+)
+from frtop_tui.diagnosis.evidence.program_end import ProgramEnd
 from frtop_tui.diagnosis.evidence.rank_activity import last_issued_ns
 from frtop_tui.diagnosis.evidence.rpc_call import rpc_call_of
 from frtop_tui.diagnosis.evidence.stack_location import (
@@ -71,6 +76,8 @@ _MOST: Final = 4
 """How many threads or children are listed."""
 _FOR_OTHERS: Final = frozenset[Cause]({"lock", "pipe", "dataloader", "subprocess", "unknown"})
 """Causes with which a rank may wait for a child that has ended."""
+_FOR_CHILDREN: Final = _FOR_OTHERS | {"socket", "sleeping"}
+"""Causes with which it may wait for a child that lives: it may ask now and then."""
 
 
 def links_text(view: Rank, chain: ThreadChain) -> str:
@@ -105,6 +112,20 @@ def _where(view: Rank, stack: wire.ThreadStack) -> str:
     call = system_call(kernel_view(view, stack))
     at = line_and_function(user_frame(stack.frames))
     return f"{name_of(view, stack)} is at {at}{f', in {call}' if call else ''}"
+
+
+def stuck_children(view: Rank, cause: Cause) -> tuple[str, ...]:
+    """Children at a file, or stopped: the rank may wait for what one of them does."""
+    if cause not in _FOR_CHILDREN or view.snapshot is None:
+        return ()
+    pids, found = children_in_question(view), []
+    for child in (one for one in view.snapshot.processes[1:] if one.pid in pids):
+        stack = worker_stack(view, child)
+        place = stack.location if stack is not None else None
+        does = "is stopped" if child.state in "Tt" else f"is in{_file_text(child)}"
+        at = _at(place) if place is not None else ""
+        found.append(f"its child pid {child.pid} ({child.name}) {does}{at}")
+    return tuple(found)
 
 
 def ended_children(view: Rank, cause: Cause, now_ns: int) -> tuple[str, ...]:
@@ -185,8 +206,34 @@ def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Ab
             evidence += others_evidence(view)
     else:
         text, step = "nothing that was seen shows what it is doing", stacks_step(view)
+    if cause.batch is None or cause.batch.worker is None:
+        evidence += stuck_children(view, cause.cause)
     evidence += ended_children(view, cause.cause, now_ns)
     return Absence(Why(cause.cause, cause.layer, text), step, evidence, missing)
+
+
+def ending_text(end: ProgramEnd, doing: str) -> str:
+    """What keeps a process whose program is over; `doing` is what its thread does."""
+    if end.stage == "groups":
+        return "MainThread is in destroy_process_group, which does not return"
+    threads = "; ".join(f"{one.name} {location_text(one.location)}" for one in end.threads)
+    if end.stage == "exit":
+        text = f"its program has finished, and an exit handler does not return: {doing}"
+        return f"{text}; {threads}" if threads else text
+    joined = "its program has finished, and MainThread joins its non-daemon threads"
+    if not threads:
+        return f"{joined}: {doing}"
+    return f"{joined}: {'one of these: ' if len(end.threads) > 1 else ''}{threads}"
+
+
+def ending_step(end: ProgramEnd, step: str) -> str:
+    """What to do about it; `step` is the step for what its thread does."""
+    if end.stage != "threads" or not end.threads:
+        return step
+    if len(end.threads) > 1:
+        return "which of these is not a daemon? end it before the program ends, or make it a daemon"
+    line = end.threads[0].location.line
+    return f"look at {line}: end that thread before the program ends, or make it a daemon"
 
 
 def _unseen(view: Rank) -> str:

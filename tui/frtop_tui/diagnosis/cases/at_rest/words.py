@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.cases.at_rest.detect import Held, NotEnding, Resting, RestNote
 from frtop_tui.diagnosis.evidence.absence_cause import doing, ending_cause
-from frtop_tui.diagnosis.evidence.program_end import ProgramEnd, others_have_ended, program_end
+from frtop_tui.diagnosis.evidence.program_end import others_have_ended, program_end
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
-from frtop_tui.diagnosis.words.absence import absence_of, location_text, place_text, stacks_step
+from frtop_tui.diagnosis.words.absence import (
+    absence_of,
+    ending_step,
+    ending_text,
+    place_text,
+    stacks_step,
+)
 from frtop_tui.diagnosis.words.phrases import Tense, by_text, last_op_evidence, who
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import folded
@@ -52,10 +60,10 @@ def not_ending(finding: Finding, detail: NotEnding, frame: BaseFrame, tense: Ten
     left = tuple(sorted({*detail.left, *unseen})) if launched else detail.left
     end = program_end(view, others_left=bool(left))
     absence = absence_of(view, frame.now_ns, doing(view))
-    why, step = absence.why, absence.next
     if end is not None:
-        why = Why(finding.cause, ending_cause(view).layer, _ending_text(end, why.text))
-        step = _ending_step(end, step)
+        text = ending_text(end, absence.why.text)
+        why = Why(finding.cause, ending_cause(view).layer, text)
+        absence = replace(absence, why=why, next=ending_step(end, absence.next))
     does = tense.of("does" if len(ranks) == 1 else "do", "did")
     head = f"{who(frame.ranks, ranks)} {does} not end"
     if left:
@@ -63,8 +71,8 @@ def not_ending(finding: Finding, detail: NotEnding, frame: BaseFrame, tense: Ten
     missing = [f"{folded(unseen)}: they have left, or are elsewhere"] if unseen else []
     return Sentences(
         head,
-        why,
-        step,
+        absence.why,
+        absence.next,
         (
             *absence.evidence,
             _same_text(detail.held_ns),
@@ -74,28 +82,6 @@ def not_ending(finding: Finding, detail: NotEnding, frame: BaseFrame, tense: Ten
         ),
         (*absence.missing, *([] if launched else missing)),
     )
-
-
-def _ending_text(end: ProgramEnd, doing: str) -> str:
-    if end.stage == "groups":
-        return "MainThread is in destroy_process_group, which does not return"
-    threads = "; ".join(f"{one.name} {location_text(one.location)}" for one in end.threads)
-    if end.stage == "exit":
-        text = f"its program has finished, and an exit handler does not return: {doing}"
-        return f"{text}; {threads}" if threads else text
-    joined = "its program has finished, and MainThread joins its non-daemon threads"
-    if not threads:
-        return f"{joined}: {doing}"
-    return f"{joined}: {'one of these: ' if len(end.threads) > 1 else ''}{threads}"
-
-
-def _ending_step(end: ProgramEnd, step: str) -> str:
-    if end.stage != "threads" or not end.threads:
-        return step
-    if len(end.threads) > 1:
-        return "which of these is not a daemon? end it before the program ends, or make it a daemon"
-    line = end.threads[0].location.line
-    return f"look at {line}: end that thread before the program ends, or make it a daemon"
 
 
 def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) -> Sentences:

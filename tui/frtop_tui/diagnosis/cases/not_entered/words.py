@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
 
 from frtop_tui.diagnosis.cases.not_entered.detect import NeverJoined, NotEntered, Withheld
 from frtop_tui.diagnosis.cases.stacks_alone.words import stack_texts
 from frtop_tui.diagnosis.cases.unobserved.words import missing_members, standing_evidence
+from frtop_tui.diagnosis.evidence.program_end import program_end
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen
 from frtop_tui.diagnosis.evidence.rpc_call import by_handler
+from frtop_tui.diagnosis.evidence.working_thread import trains_beside
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, rank_set
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.thresholds import BUSY_NS
-from frtop_tui.diagnosis.words.absence import absence_of
+from frtop_tui.diagnosis.words.absence import Absence, absence_of, ending_step, ending_text
 from frtop_tui.diagnosis.words.phrases import (
     OF_RPC,
     Tense,
@@ -25,9 +30,11 @@ from frtop_tui.diagnosis.words.phrases import (
     wait_evidence,
     who,
 )
-from frtop_tui.job.model import BaseFrame
+from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded
 from frtop_tui.job.units import duration
+
+_EARLY: Final = "why did its program end before the others'? Read the end of its output; then"
 
 
 def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: Tense) -> Sentences:
@@ -35,6 +42,7 @@ def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: T
     node, blamed, others = finding.nodes[0], detail.blamed, detail.absentees
     view = frame.ranks[blamed.example]
     absence = absence_of(by_handler(view) if node.rpc is not None else view, frame.now_ns)
+    absence = _of_ended_program(view, absence)
     evidence = [
         wait_evidence(node, frame.now_ns),
         *absence.evidence,
@@ -58,6 +66,16 @@ def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: T
     unknown = _missing(frame, node, members_unknown=detail.members_unknown)
     missing = (*absence.missing, *unknown)
     return Sentences(head, absence.why, absence.next, tuple(evidence), missing, waiting)
+
+
+def _of_ended_program(view: Rank, absence: Absence) -> Absence:
+    """`absence`, of a rank whose program is over: only its process stays."""
+    end = program_end(view)
+    if end is None or end.stage == "groups" or not end.sure or trains_beside(view):
+        return absence
+    text = ending_text(end, absence.why.text)
+    step = f"{_EARLY} {ending_step(end, absence.next)}"
+    return replace(absence, why=replace(absence.why, text=text), next=step)
 
 
 def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense) -> Sentences:
