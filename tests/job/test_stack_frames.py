@@ -69,6 +69,12 @@ def test_without_code_of_the_user_the_innermost_frame_that_is_shown_counts() -> 
     assert user_frame((WAIT, COLLECTIVE[0], MINE)) == MINE
 
 
+def test_without_code_of_the_user_a_package_counts_before_the_standard_library() -> None:
+    opens = frame("/usr/lib/python3.11/pathlib.py:1044", "Path.open")
+    assert user_frame((opens, COLLECTIVE[0])) == COLLECTIVE[0]
+    assert user_frame((opens,)) == opens
+
+
 def test_every_wrapper_of_the_recorder_is_known() -> None:
     """A new wrapper, or one with another name, has to be added to the list."""
     found = set()

@@ -154,7 +154,8 @@ EXAMPLES: Final[dict[str, tuple[Facts, Facts]]] = {
     ),
     "state_dict on one rank": (
         Facts(ops=GATHER, threads=stack("_full_state_dict (/opt/torch/distributed/fsdp/x.py)")),
-        Facts(ops=GATHER, threads=stack("state_dict (/opt/torch/nn/modules/module.py)")),
+        Facts(ops=GATHER, threads=stack("state_dict (/opt/torch/nn/modules/module.py)",
+            "_save_state_dict (/opt/torch/distributed/checkpoint/state_dict_saver.py)")),
     ),
     "vLLM's custom all-reduce": (
         Facts(threads=stack("all_reduce (/opt/vllm/distributed/custom_all_reduce.py)")),

@@ -93,14 +93,15 @@ def user_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
     """The innermost frame of user code, else the innermost informative one.
 
     That is a frame of a package other than torch, else one of torch outside its device handling,
-    which all code passes through. `frames` is not empty.
+    which all code passes through, else any. `frames` is not empty.
     """
     index = user_frame_index(frames)
     if index is not None:
         return frames[index]
     shown = shown_frames(frames)
     package = next(filter(_is_of_a_package, shown), None)
-    return package or next((one for one in shown if not _AT_DEVICES.search(one.file)), shown[0])
+    outside = [one for one in shown if not _AT_DEVICES.search(one.file)] or shown
+    return package or next((one for one in outside if _INSTALLED.match(one.file)), outside[0])
 
 
 def _is_of_a_package(frame: wire.TraceFrame) -> bool:

@@ -231,7 +231,7 @@ FAULTS: Final = (
     KnownFault(
         "state_dict on one rank", "only some ranks gather a sharded state_dict",
         Signs(
-            stack=(r"state_dict.*\(.*(?:fsdp|deepspeed|distributed/checkpoint)",),
+            stack=(r"^(?!\S*save)\S*state_dict.*\(.*(?:fsdp|deepspeed|distributed/checkpoint)",),
             ops=("all_gather_into_tensor", "all_gather", "barrier", "all_reduce"),
         ),
         "a thread gathers a sharded state_dict",
