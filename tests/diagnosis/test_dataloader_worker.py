@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.absences import absent, sleeps
-from diagnosis.scenes import LOADER, Scene, frame, only
+from diagnosis.scenes import DATALOADER, LOADER, Scene, frame, only
+from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 
 POOL = "/usr/lib/python3.11/multiprocessing"
@@ -91,3 +92,23 @@ def test_the_worker_of_a_finished_fetch_is_not_the_one_waited_for() -> None:
     assert verdict.why.cause == "dataloader"
     assert "90113" in verdict.why.text
     assert "90112" not in verdict.why.text + verdict.next
+
+
+@pytest.mark.parametrize("stuck", [1, 2])
+def test_without_a_recorder_the_worker_that_does_not_poll_its_queue_is_the_one(stuck: int) -> None:
+    scene = Unprepared(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=40)
+    scene.at(2, *DATALOADER)
+    for pid in range(4):
+        scene.worker(2, 4711 + pid, "S", "futex" if pid < stuck else "poll")
+        inner = frame("data.py:12", "read", "with lock:")
+        scene.actors[2].child_stacks[4711 + pid] = (inner, *WORKER)
+    verdict = only(scene.settle(12))
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "dataloader")
+    told = [text for text in verdict.evidence if "its child" in text]
+    if stuck == 1:
+        assert "a DataLoader worker (pid 4711): lock at data.py:12 (read)" in verdict.why.text
+        assert told == []
+    else:
+        text = "waits for a lock or another thread at data.py:12 (read) `with lock:`"
+        assert told == [f"its child pid {pid} (pt_data_worker) {text}" for pid in (4711, 4712)]

@@ -23,6 +23,8 @@ _LOADER: Final = re.compile(r"(?:^|/)torch/utils/data/")
 _LOOP: Final = re.compile(r"/_utils/worker\.py$")
 _QUEUE: Final = re.compile(r"(?:^|/)(?:multiprocess(?:ing)?/(?:queues|connection)|selectors)\.py$")
 _FORK: Final = re.compile(r"(?:^|/)multiprocess(?:ing)?/popen_fork\.py$")
+_NAME: Final = "pt_data_worker"
+_WAITS: Final = frozenset({"lock", "sleeping", "socket", "pipe", "child"})
 
 
 class WorkerStack(Struct, frozen=True):
@@ -34,12 +36,17 @@ class WorkerStack(Struct, frozen=True):
 
 
 def children_in_question(view: Rank) -> tuple[int, ...]:
-    """The pid of the worker that a fetch waits for; else two children at a file, or stopped."""
+    """The pid of the worker that a fetch waits for; else two children that may be stuck.
+
+    These are at a file or stopped, else workers that wait: one without work polls its queue.
+    """
     fetch = current_fetch(view)
     if fetch is not None and fetch.worker_pid:
         return (fetch.worker_pid,)
-    stuck = (c for c in _children(view) if locate(None, c).kind in FILE_KINDS or c.state in "Tt")
-    return tuple(child.pid for child in islice(stuck, 2))
+    places = {child: locate(None, child).kind for child in _children(view)}
+    stuck = [one for one, kind in places.items() if kind in FILE_KINDS or one.state in "Tt"]
+    waiting = (one for one, kind in places.items() if one.name == _NAME and kind in _WAITS)
+    return tuple(child.pid for child in islice(stuck or waiting, 2))
 
 
 def worker_of(view: Rank) -> wire.Process | None:

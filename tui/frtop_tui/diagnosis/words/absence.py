@@ -121,10 +121,10 @@ def stuck_children(view: Rank, cause: Cause) -> tuple[str, ...]:
     pids, found = children_in_question(view), []
     for child in (one for one in view.snapshot.processes[1:] if one.pid in pids):
         stack = worker_stack(view, child)
-        place = stack.location if stack is not None else None
-        does = "is stopped" if child.state in "Tt" else f"is in{_file_text(child)}"
-        at = _at(place) if place is not None else ""
-        found.append(f"its child pid {child.pid} ({child.name}) {does}{at}")
+        place = (stack.location if stack is not None else None) or locate(None, child)
+        does, file = LOCATIONS[place.kind].text.rstrip(":,"), _file_text(child)
+        does = "is stopped" if child.state in "Tt" else f"is in{file}" if file else does
+        found.append(f"its child pid {child.pid} ({child.name}) {does}{_at(place)}")
     return tuple(found)
 
 
