@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from frtop_probe.recorder.ops import group_calls
 from frtop_probe.recorder.ops.groups import MAX_CHANNELS, GroupTable, RecordedGroup
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MESSAGES, Side
@@ -59,3 +60,31 @@ def test_messages_count_from_one_again_and_not_after_a_failure() -> None:
     for tag in range(2, MAX_CHANNELS + 5):
         last = group.next_message(("send", 2, tag))
     assert (last, len(group.channels)) == (0, MAX_CHANNELS)
+
+
+def test_the_default_group_ends_all_groups_whether_it_is_named_or_not() -> None:
+    ended: list[object] = []
+
+    class Listener:
+        def call_began(self, *_: object) -> int:
+            return 0
+
+        call_ended = call_began
+
+        def group_destroying(self, group: object) -> None:
+            ended.append(group)
+
+        group_destroyed = group_destroying
+
+    def destroy_process_group(group: object = None) -> None:
+        c10d.group.WORLD = None
+
+    world, other = object(), object()
+    c10d: Any = SimpleNamespace(
+        group=SimpleNamespace(WORLD=world), destroy_process_group=destroy_process_group
+    )
+    group_calls.wrap(c10d, Listener(), None)  # type: ignore[arg-type]
+    for group in (other, world, None):
+        c10d.group.WORLD = world
+        c10d.destroy_process_group(group)
+    assert ended == [other, other, None, None, None, None]

@@ -51,7 +51,7 @@ def wrap(c10d: ModuleType, listener: GroupListener, package: ModuleType | None) 
     for name in (INIT, *CREATE, DESTROY):
         original = getattr(c10d, name, None)
         if original is not None:
-            replaced[name] = _wrapped(name, original, listener)
+            replaced[name] = _wrapped(name, original, listener, c10d)
     register = getattr(c10d, REGISTER, None)
     if register is not None:
         replaced[REGISTER] = _wrapped_register(register, listener)
@@ -63,7 +63,7 @@ def wrap(c10d: ModuleType, listener: GroupListener, package: ModuleType | None) 
 
 
 def _wrapped(
-    name: str, original: Callable[..., Any], listener: GroupListener
+    name: str, original: Callable[..., Any], listener: GroupListener, c10d: Any
 ) -> Callable[..., Any]:
     signature = inspect.signature(original)
 
@@ -75,6 +75,8 @@ def _wrapped(
             listener.init_called(arguments)
         elif name == DESTROY:
             group = arguments.get("group")
+            if group is c10d.group.WORLD:  # which ends all others
+                group = None
             listener.group_destroying(group)
         token = listener.call_began(name, arguments)
         failed = True

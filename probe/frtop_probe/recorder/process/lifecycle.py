@@ -135,11 +135,11 @@ class Lifecycle:
 
     def group_destroying(self, process_group: Any | None) -> None:
         if self._enabled():
-            self._guarded(self._recorder.release_handles)(_destroyed_group(process_group))
+            self._guarded(self._recorder.release_handles)(process_group)
 
     def group_destroyed(self, process_group: Any | None) -> None:
         if self._enabled():
-            self._guarded(self._recorder.groups.end)(_destroyed_group(process_group))
+            self._guarded(self._recorder.groups.end)(process_group)
 
     # -- inside
 
@@ -355,12 +355,6 @@ def _is_launched_rank() -> bool:
         or getattr(processes.current_process(), "_inheriting", False)
     )
     return "RANK" in os.environ and not spawned
-
-
-def _destroyed_group(process_group: Any | None) -> Any | None:
-    """Returns the group being destroyed; None for all, because the default group ends all."""
-    all_groups = process_group is None or process_group is sys.modules[C10D].group.WORLD
-    return None if all_groups else process_group
 
 
 lifecycle: Final = Lifecycle()
