@@ -95,11 +95,17 @@ class RingBuilder:
         self.cells[StatusCell.HEARTBEAT_NS] = time.monotonic_ns()
         self.cells[StatusCell.HEARTBEATS] += 1
 
+    def begin_side_table(self) -> None:
+        """Begins the side table anew."""
+        self.used = self.cells[StatusCell.SIDE_USED] = 0
+        self.cells[StatusCell.SIDE_VERSION] += 1
+
     def add_entry(self, kind: Side, number: int, payload: object) -> None:
         text = json.dumps(payload).encode()
         padding = -len(text) % 8
         at = self.shape.side_offset + self.used
-        layout.SIDE_ENTRY.pack_into(self.map, at, len(text), kind, padding, number, crc32(text))
+        checksum = crc32(text, self.cells[StatusCell.SIDE_VERSION])
+        layout.SIDE_ENTRY.pack_into(self.map, at, len(text), kind, padding, number, checksum)
         start = at + layout.SIDE_ENTRY.size
         self.map[start : start + len(text)] = text
         self.used += layout.SIDE_ENTRY.size + len(text) + padding

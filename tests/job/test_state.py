@@ -597,7 +597,8 @@ def test_an_ended_job_grows_no_older(other: wire.ExitInfo | None, up_s: float) -
 
 
 def test_of_groups_that_a_rank_has_destroyed_the_last_ones_are_kept() -> None:
-    state = reported(rank())
+    unnamed = wire.GroupProgress(1000, 7, 0, NOW)
+    state = reported(rank(group_progress=(wire.GroupProgress(1, 3, 0, NOW), unnamed)))
     for number in range(2, 300):
         made = structs.replace(GROUP, id=number, name=str(number))
         last = structs.replace(GROUP, id=number - 1, name=str(number - 1), gone=True)
@@ -607,3 +608,4 @@ def test_of_groups_that_a_rank_has_destroyed_the_last_ones_are_kept() -> None:
     assert [one.key.name for one in frame.groups] == ["299"]
     assert len(frame.ranks[0].groups) == MAX_GONE + 1
     assert len(state._groups) == 1
+    assert frame.ranks[0].group_progress.keys() == {1000}

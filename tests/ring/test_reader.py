@@ -149,6 +149,20 @@ def test_the_side_table_reserves_room_for_exceptions_and_notes(writer: OwnRing) 
     assert [(row.kind, row.number) for row in read_marks(ring)] == [(MarkKind.NOTE, 1)]
 
 
+def test_a_rank_that_ends_while_it_writes_the_side_table_anew_keeps_what_was_read(
+    writer: OwnRing,
+) -> None:
+    writer.write_entry(Side.EXCEPTION, 1, {"kind": "ValueError"})
+    writer.write_entry(Side.GROUP, 1, {"name": "world"})
+    ring = Ring(writer.path)
+    writer.cells[StatusCell.SIDE_USED] = 0
+    writer.cells[StatusCell.SIDE_VERSION] += 1
+    for _ in range(2):
+        ring.refresh()
+        assert ring.exceptions == [{"kind": "ValueError"}]
+        assert ring.groups == {1: {"name": "world"}}
+
+
 @given(st.binary(min_size=16, max_size=300), st.integers(0, 400))
 def test_a_damaged_side_table_does_not_hide_events_or_raise(
     writer: OwnRing, noise: bytes, at: int

@@ -7,6 +7,7 @@ Sends and receives are counted instead, by peer and tag. Every op of a rank pass
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
@@ -41,7 +42,7 @@ MAX_CHANNELS: Final = 1024
 
 _Meaning = tuple["BlockBuilder | None", int, int]
 """An op's block (None if it has none), its value, and its share in the sum over pairs. The
-value of a send or receive is the place of its channel, plus 1."""
+value of a send or receive is the place of its channel."""
 _Channel = tuple[int, bool, int | None, int | None]
 """Messages that are counted together: group, whether sent, peer, tag."""
 _SKIPPED: Final[_Meaning] = (None, 0, 0)
@@ -76,8 +77,9 @@ class BlockReader:
         self._given_up_values: dict[_Words, _Meaning] = {}
         """Values of ops that were given up on; later ops with these keys may become known."""
         self._channels: dict[_Channel, int] = {}
-        self._messages: list[int] = []
+        self._messages: dict[int, int] = {}
         """Number of the last message, by the place of its channel."""
+        self._places = itertools.count(1)
 
     def fresh(self, now_ns: int) -> tuple[wire.BlockSums, ...]:
         """Blocks of the ops issued since the last call, as far as they can be read."""
@@ -110,12 +112,12 @@ class BlockReader:
         counts: dict[int, list[wire.MessageCount]] = {}
         for channel, place in self._channels.items():
             group, send, peer, tag = channel
-            if number := self._messages[place - 1]:
+            if number := self._messages[place]:
                 one = wire.MessageCount(send, peer, tag, number)
                 counts.setdefault(group, []).append(one)
         found = []
-        for row in ring.group_rows():
-            if row.p2p and row.group not in ring.dropped:
+        for row in self._view.group_rows():
+            if row.p2p and not ring.is_dropped(row.group):
                 mine = tuple(counts.get(row.group, ()))
                 missing = (row.p2p - sum(one.number for one in mine)) % layout.MESSAGES
                 found.append(wire.Messages(row.group, row.p2p, not missing, mine))
@@ -125,6 +127,8 @@ class BlockReader:
         """Forgets groups that were dropped."""
         for group in groups:
             self._builders.pop(group, None)
+        for channel in [one for one in self._channels if one[0] in groups]:
+            del self._messages[self._channels.pop(channel)]
         for known in (self._known, self._given_up_values):
             for words in [one for one in known if one[0] & _GROUP in groups]:
                 del known[words]
@@ -159,7 +163,7 @@ class BlockReader:
                 else:
                     builder.add(number, counts * weights[number % count], pairs)
             elif counts > 0:
-                messages[counts - 1] = state >> _MESSAGE & layout.MESSAGES
+                messages[counts] = state >> _MESSAGE & layout.MESSAGES
             expected += 1
         self._next = expected
 
@@ -222,8 +226,8 @@ class BlockReader:
         if place is None:
             if len(self._channels) >= MAX_CHANNELS:
                 return _SKIPPED
-            place = self._channels[channel] = len(self._channels) + 1
-            self._messages.append(0)
+            place = self._channels[channel] = next(self._places)
+            self._messages[place] = 0
         meaning: _Meaning = None, place, 0
         _keep(self._known, words, meaning)
         return meaning

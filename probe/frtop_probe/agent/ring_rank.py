@@ -17,7 +17,7 @@ from frtop_probe.agent.reported_series import ReportedSeries
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.agent.tracked_rank import FLUSH_TICKS, TrackedRank
 from frtop_probe.proc.exit_status import ExitStatus
-from frtop_probe.ring.layout import Event, Flag, State, StatusCell
+from frtop_probe.ring.layout import MAX_DESTROYED, Event, Flag, State, StatusCell
 from frtop_probe.ring.reader import EventRow, GroupRow, Ring
 
 MAX_PENDING: Final = 16
@@ -52,6 +52,8 @@ class RingRank(TrackedRank):
         self._status: wire.RankStatus | None = None
         self._groups: dict[int, wire.Group] = {}
         self._group_progress: dict[int, _Progress] = {}
+        self._gone: dict[int, tuple[wire.Group, _Progress | None]] = {}
+        """The last groups that the ring has dropped: others may still wait in them."""
         self._pending: tuple[wire.Op, ...] = ()
         self._pending_rows: list[EventRow] = []
         self._pending_more = 0
@@ -89,12 +91,13 @@ class RingRank(TrackedRank):
     def update(self, now_ns: int) -> wire.RankUpdate | None:
         """Reads the rank; returns what changed since the last call, None if nothing did."""
         self.ring.refresh()
+        progress = self._new_group_progress(now_ns)  # before groups are dropped
         fresh = wire.RankUpdate(
             key=self.key,
             identity=self._news("_identity", self.view.identity()),
             status=self._news("_status", self.view.status()),
             groups=self._new_groups(),
-            group_progress=self._new_group_progress(now_ns),
+            group_progress=progress,
             pending=self._new_pending(now_ns),
             pending_more=self._pending_more,
             process=self._new_process(),
@@ -120,8 +123,15 @@ class RingRank(TrackedRank):
             key=self.key,
             identity=self._identity,
             status=self._status,
-            groups=tuple(self._groups.values()),
-            group_progress=tuple(known.sent for known in self._group_progress.values()),
+            groups=(*(group for group, _ in self._gone.values()), *self._groups.values()),
+            group_progress=tuple(
+                known.sent
+                for known in (
+                    *(one for _, one in self._gone.values()),
+                    *self._group_progress.values(),
+                )
+                if known is not None
+            ),
             pending=self._pending,
             pending_more=self._pending_more,
             process=self._process,
@@ -144,6 +154,7 @@ class RingRank(TrackedRank):
         copy.gauges = self.gauges
         copy._blocks = None  # callers read the histories instead
         copy._messages = self._messages
+        copy._gone = self._gone
         if not self.lives:
             return copy.end(now_ns, 0)
         copy.update(now_ns)
@@ -192,11 +203,13 @@ class RingRank(TrackedRank):
 
     def _new_groups(self) -> tuple[wire.Group, ...]:
         fresh = []
-        if dropped := self.ring.dropped & self._groups.keys():
-            for number in dropped:
-                fresh.append(wire.Group(number, "", "", "", "", gone=True))
-                del self._groups[number]
-                self._group_progress.pop(number, None)
+        if dropped := self._groups.keys() - self.ring.groups.keys():
+            for number in sorted(dropped):
+                gone = structs.replace(self._groups.pop(number), gone=True)
+                fresh.append(gone)
+                self._gone[number] = gone, self._group_progress.pop(number, None)
+            for number in list(self._gone)[:-MAX_DESTROYED]:
+                del self._gone[number]
             self.view.forget(dropped)
             if self._blocks is not None:
                 self._blocks.forget(dropped)
@@ -210,6 +223,8 @@ class RingRank(TrackedRank):
     def _new_group_progress(self, now_ns: int) -> tuple[wire.GroupProgress, ...]:
         fresh = []
         for row in self.view.group_rows():
+            if self.ring.is_dropped(row.group) and row.group not in self._groups:
+                continue
             known = self._group_progress.get(row.group)
             if known is None or known.row != row:
                 last_op = self.ring.last_op(row)

@@ -7,7 +7,7 @@ and is unknown if invalid.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -115,7 +115,7 @@ class RingView:
         return wire.RankStatus(
             state=cell(StatusCell.STATE),
             heartbeat_ns=cell(StatusCell.HEARTBEAT_NS),
-            ops=self.ring.ops() + self._later.ops,
+            ops=min(self.ring.ops() + self._later.ops, LONGEST),
             step=cell(StatusCell.STEP),
             step_ns=cell(StatusCell.STEP_NS),
             fetch=fetch,
@@ -124,12 +124,9 @@ class RingView:
             hook_errors=cell(StatusCell.HOOK_ERRORS),
         )
 
-    def group_rows(self) -> Iterator[GroupRow]:
+    def group_rows(self) -> Iterable[GroupRow]:
         """The row of each group with ops; of those that have none, what its ops say."""
-        dropped = self.ring.dropped
-        for row in chain(self.ring.group_rows(), self._later.rows()):
-            if row.group not in dropped:
-                yield row
+        return chain(self.ring.group_rows(), self._later.rows())
 
     def forget(self, groups: Collection[int]) -> None:
         """Forgets groups that were dropped."""
@@ -148,7 +145,7 @@ class RingView:
             description=_take(entry, "description", str, ""),
             backend=_take(entry, "backend", str, ""),
             ranks=_folded(entry, "ranks"),
-            exact=_take(entry, "exact", bool, False),
+            exact=_take(entry, "exact", bool, False) and self._later.is_exact(number),
             epoch=_take(entry, "epoch", int, 0),
             timeout_s=_take(entry, "timeout_s", float, 0.0),
             blind=_take(entry, "blind", str, ""),
@@ -247,11 +244,13 @@ class RingView:
     def members(self, group: int) -> tuple[int, ...]:
         """Global ranks of a group by group rank; empty while unknown."""
         entry = self.ring.groups.get(group)
+        if entry is None:
+            return ()
         known = self._members.get(group)
         if known is not None and known[0] is entry:
             return known[1]
         try:
-            found = unfold(_folded(entry, "ranks")) if entry is not None else ()
+            found = unfold(_folded(entry, "ranks"))
         except ValueError:
             found = ()
         self._members[group] = entry, found

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from frtop_probe.ring import bulk_read
-from frtop_probe.ring.layout import StatusCell
+from frtop_probe.ring.layout import LONGEST
 from frtop_probe.ring.reader import GroupRow, Ring
 
 _AGAIN: Final = 256
@@ -27,25 +27,42 @@ class LaterGroups:
         self._rows: dict[int, GroupRow] = {}
         self._dropped = 0
         """Ops of groups that were dropped."""
+        self._missed = 0
+        """The newest group when ops were missed."""
 
     @property
     def ops(self) -> int:
         return self._dropped + sum(row.number + row.p2p for row in self._rows.values())
 
+    def is_exact(self, group: int) -> bool:
+        """Whether no op of a group can have been missed."""
+        return not self._ring.shape.groups <= group <= self._missed
+
     def rows(self) -> Iterable[GroupRow]:
-        """Reads what is new, if there are such groups; returns the row that each would have."""
+        """Reads what is new, if there are such groups; returns the row that each would have.
+
+        Those of groups that were dropped since the last call are the last ones.
+        """
         ring, rows, first = self._ring, self._rows, self._ring.shape.groups
-        if max(ring.groups, default=0) < first:
+        head, begin = ring.head, self._next
+        self._next = head + 1
+        if ring.newest_group < first:
             return ()
-        head = ring.cell(StatusCell.HEAD)
-        begin = max(self._next - _AGAIN, head - _MOST, ring.oldest(head), 1)
+        oldest = max(head - _MOST, ring.oldest(head), 1)
+        if begin < oldest:
+            self._missed = ring.newest_group
+        begin = max(begin - _AGAIN, oldest)
         for slots in bulk_read.slots(ring, begin, head):
             for sequence, group, number, what in zip(
                 slots.sequence, slots.group, slots.number, slots.what, strict=True
             ):
-                if group < first or group not in ring.groups:
+                known = rows.get(group)
+                if known is None:
+                    if group < first or group not in ring.groups:
+                        continue
+                    known = GroupRow(group, 0, 0, 0)
+                if not 0 <= number < LONGEST:
                     continue
-                known = rows.get(group) or GroupRow(group, 0, 0, 0)
                 is_collective = bulk_read.is_collective_half(what)
                 rows[group] = GroupRow(
                     group,
@@ -53,8 +70,9 @@ class LaterGroups:
                     max(known.p2p, number * (not is_collective)),
                     max(known.sequence, sequence),
                 )
-        self._next = head + 1
-        for group in rows.keys() & ring.dropped:
-            row = rows.pop(group)
-            self._dropped += row.number + row.p2p
-        return rows.values()
+        found = list(rows.values())
+        for row in found:
+            if row.group not in ring.groups:
+                del rows[row.group]
+                self._dropped += row.number + row.p2p
+        return found

@@ -99,7 +99,61 @@ class EventRow:
         return self.done_ns == 0 and Flag.UNTRACKED not in self.flags
 
 
-class Ring:
+class SideTable:
+    """What a side table says, as far as it was read."""
+
+    def __init__(self) -> None:
+        self.rank_identity: dict[str, Any] = {}
+        self.forms: dict[int, dict[str, Any]] = {}
+        self.sites: dict[int, tuple[str, int, str]] = {}
+        self.groups: dict[int, dict[str, Any]] = {}
+        """All but those that were destroyed before the last `MAX_DESTROYED`."""
+        self.newest_group = 0
+        self.exceptions: list[dict[str, Any]] = []
+        self.notes: dict[int, str] = {}
+        self.modules: dict[int, tuple[str, ...]] = {}
+        """Contents of MODULE entries, by number."""
+        self.reports: dict[int, str] = {}
+        """Names of values that the job reports, by number."""
+        self.transports: tuple[tuple[str, str], ...] | None = None  # None: never written
+        self._destroyed = deque[int]()
+
+    def is_dropped(self, group: int) -> bool:
+        """Whether a group was destroyed before the last `MAX_DESTROYED`."""
+        return group not in self.groups and group <= self.newest_group
+
+    def take(self, kind: int, number: int, payload: Any) -> None:
+        if kind == Side.FORM:
+            self.forms[number] = dict(payload)
+        elif kind == Side.SITE:
+            file, line, function = payload
+            self.sites[number] = (str(file), int(line), str(function))
+        elif kind == Side.GROUP:
+            self._take_group(number, dict(payload))
+        elif kind == Side.IDENTITY:
+            self.rank_identity = dict(payload)
+        elif kind == Side.EXCEPTION:
+            self.exceptions.append(dict(payload))
+        elif kind == Side.NOTE:
+            self.notes[number] = str(payload)
+        elif kind == Side.MODULE:
+            path, root, part, *members = payload
+            self.modules[number] = str(path), str(root), str(part), *map(str, members)
+        elif kind == Side.REPORT and 0 < number <= layout.MAX_REPORT_NAMES:
+            self.reports[number] = str(payload)[: layout.MAX_REPORT_NAME]
+        elif kind == Side.TRANSPORTS:
+            self.transports = tuple((str(name), str(sign)) for name, sign in payload)
+
+    def _take_group(self, number: int, entry: dict[str, Any]) -> None:
+        self.groups[number] = entry
+        self.newest_group = max(self.newest_group, number)
+        if entry.get("destroyed"):
+            self._destroyed.append(number)
+        if len(self._destroyed) > MAX_DESTROYED:
+            self.groups.pop(self._destroyed.popleft(), None)
+
+
+class Ring(SideTable):
     """A ring. Not thread-safe. Reads raise `RingError` if the file was truncated or closed."""
 
     _file = -1
@@ -111,6 +165,7 @@ class Ring:
             RingError: the file is not a ring, has another version, or is damaged.
             OSError: the file cannot be opened.
         """
+        super().__init__()
         self.path = path
         # Does not wait if the folder's owner has put a pipe there.
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -126,23 +181,11 @@ class Ring:
             raise
 
     def _prepare(self) -> None:
+        self.head = 0
+        """The newest op when the side table was last read, which has all that it refers to."""
         self._side_read = self._side_version = 0
-        self._again: set[int] | None = None
-        """Groups in a side table that was written anew, while it is read; else None."""
-        self._destroyed = deque[int]()
-        self.dropped: set[int] = set()
-        """Groups that were destroyed before the last `MAX_DESTROYED`: nobody asks for them."""
-        self.rank_identity: dict[str, Any] = {}
-        self.forms: dict[int, dict[str, Any]] = {}
-        self.sites: dict[int, tuple[str, int, str]] = {}
-        self.groups: dict[int, dict[str, Any]] = {}
-        self.exceptions: list[dict[str, Any]] = []
-        self.notes: dict[int, str] = {}
-        self.modules: dict[int, tuple[str, ...]] = {}
-        """Contents of MODULE entries, by number."""
-        self.reports: dict[int, str] = {}
-        """Names of values that the job reports, by number."""
-        self.transports: tuple[tuple[str, str], ...] | None = None  # None: never written
+        self._anew: SideTable | None = None
+        """A side table that was written anew, until it is read; meanwhile the old one counts."""
         self.refresh()
 
     def close(self) -> None:
@@ -212,24 +255,22 @@ class Ring:
         Raises:
             RingError: the file was truncated.
         """
+        self.head = self.cell(StatusCell.HEAD)
         version = self.cell(StatusCell.SIDE_VERSION) & 2**32 - 1
         if version != self._side_version:
-            self._side_version, self._side_read, self._again = version, 0, set()
-            self._destroyed.clear()
-            self.exceptions.clear()
+            self._side_version, self._side_read, self._anew = version, 0, SideTable()
         used = min(self.cell(StatusCell.SIDE_USED), self.shape.side)
         if self._size() < self.shape.longest:
             raise RingError(f"it was truncated to {self._size()} bytes")
         if used < self._side_read + layout.SIDE_ENTRY.size:
             return
         added = self._read(self.shape.side_offset + self._side_read, used - self._side_read)
-        self._side_read += self._take_entries(added)
-        if self._again is not None and self._side_read >= used:
-            for group in self.groups.keys() - self._again:
-                self._drop(group)
-            self._again = None
+        self._side_read += self._take_entries(added, self._anew or self)
+        if self._anew is not None and self._side_read >= used:
+            vars(self).update(vars(self._anew))
+            self._anew = None
 
-    def _take_entries(self, added: bytes) -> int:
+    def _take_entries(self, added: bytes, table: SideTable) -> int:
         """Takes in the entries; returns how many bytes of them are complete."""
         header, at, complete = layout.SIDE_ENTRY, 0, 0
         while at + header.size <= len(added):
@@ -243,43 +284,8 @@ class Ring:
             complete = at
             with suppress(ValueError, TypeError, LookupError, RecursionError):
                 # one bad entry must not hide the others
-                self._take(kind, number, _side_json.decode(text.decode("utf-8", "surrogatepass")))
+                table.take(kind, number, _side_json.decode(text.decode("utf-8", "surrogatepass")))
         return complete
-
-    def _take(self, kind: int, number: int, payload: Any) -> None:
-        if kind == Side.FORM:
-            self.forms[number] = dict(payload)
-        elif kind == Side.SITE:
-            file, line, function = payload
-            self.sites[number] = (str(file), int(line), str(function))
-        elif kind == Side.GROUP:
-            self._take_group(number, dict(payload))
-        elif kind == Side.IDENTITY:
-            self.rank_identity = dict(payload)
-        elif kind == Side.EXCEPTION:
-            self.exceptions.append(dict(payload))
-        elif kind == Side.NOTE:
-            self.notes[number] = str(payload)
-        elif kind == Side.MODULE:
-            path, root, part, *members = payload
-            self.modules[number] = str(path), str(root), str(part), *map(str, members)
-        elif kind == Side.REPORT and 0 < number <= layout.MAX_REPORT_NAMES:
-            self.reports[number] = str(payload)[: layout.MAX_REPORT_NAME]
-        elif kind == Side.TRANSPORTS:
-            self.transports = tuple((str(name), str(sign)) for name, sign in payload)
-
-    def _take_group(self, number: int, entry: dict[str, Any]) -> None:
-        self.groups[number] = entry
-        if self._again is not None:
-            self._again.add(number)
-        if entry.get("destroyed"):
-            self._destroyed.append(number)
-        if len(self._destroyed) > MAX_DESTROYED:
-            self._drop(self._destroyed.popleft())
-
-    def _drop(self, group: int) -> None:
-        self.groups.pop(group, None)
-        self.dropped.add(group)
 
     def group_rows(self) -> Iterator[GroupRow]:
         """Yields the rows of groups with ops; skips rows with impossible numbers."""

@@ -102,7 +102,8 @@ class RankRecord:
             all_known = {**(changes.get("groups") or self._latest.groups), **groups}
             remaining = changes["groups"] = _without_oldest_gone(all_known)
             if remaining is not all_known:
-                fronts = {number: one for number, one in fronts.items() if number in remaining}
+                dropped = all_known.keys() - remaining.keys()
+                fronts = {number: one for number, one in fronts.items() if number not in dropped}
                 changes["group_progress"] = fronts
         if update.group_progress:
             moved = {progress.group: progress for progress in update.group_progress}

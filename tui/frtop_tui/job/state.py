@@ -333,8 +333,9 @@ class JobState:
             # Values are shared: a group of 1,000 ranks has one list of members, not 1,000.
             if len(self._groups) >= MAX_SHARED_GROUPS:
                 self._groups.clear()  # a job that keeps making groups; sharing begins anew
-            update = replace(update, groups=tuple(map(self._shared, update.groups)))
             known = record.latest.groups
+            groups = tuple(self._shared(one, known.get(one.id)) for one in update.groups)
+            update = replace(update, groups=groups)
             if gone := [known[one.id] for one in update.groups if one.gone and one.id in known]:
                 self._checksums.forget(record, gone)
                 for group in gone:
@@ -344,7 +345,9 @@ class JobState:
             self._checksums.add(record, update.blocks, now_ns)
         self._changed.add(record)
 
-    def _shared(self, group: wire.Group) -> wire.Group:
+    def _shared(self, group: wire.Group, before: wire.Group | None) -> wire.Group:
+        if group.gone and before is not None:
+            return replace(before, gone=True)
         known = self._groups.get(group)
         if known is None:
             known = group
