@@ -7,13 +7,14 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from frtop_probe.recorder.own_ring import NoRingSpace, create
+from frtop_probe.recorder.own_ring import NoRingSpace, OwnRing, create
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side, StatusCell
 from frtop_probe.ring.reader import Ring
@@ -217,7 +218,7 @@ def test_a_program_may_make_groups_all_day(tmp_path: Path) -> None:
         assert own.write_entry(Side.GROUP, group, text)
         assert own.write_entry(Side.GROUP, group, {**text, "destroyed": True})
         if not group % 50:
-            own.drop_groups()
+            own.drop_old_entries()
     own.write_entry(Side.FORM, 1, {"kind": "all_reduce"})
     over.set()
     reader.join()
@@ -225,7 +226,96 @@ def test_a_program_may_make_groups_all_day(tmp_path: Path) -> None:
     late.append(Ring(own.path))
     for one in (ring, *late):
         one.refresh()
+        assert max(len(part) for part in vars(one).values() if isinstance(part, Sized)) < 100
         assert list(one.groups) == [1, *range(made - layout.MAX_DESTROYED, made)]
         assert one.sites == {1: ("train.py", 7, "main")}
         assert one.forms == {1: {"kind": "all_reduce"}}
         one.close()
+
+
+class Overtaken:
+    """A lock that another thread takes first."""
+
+    def __init__(self, lock: Any, other: Callable[[], None]) -> None:
+        self.lock, self.others = lock, [other]
+
+    def __enter__(self) -> None:
+        while self.others:
+            self.others.pop()()
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def test_groups_destroyed_while_the_side_table_is_written_anew_stay_destroyed(
+    tmp_path: Path,
+) -> None:
+    own, groups = create([tmp_path]), range(1, 3 * layout.MAX_DESTROYED)
+
+    def destroy_all() -> None:
+        for group in groups:
+            assert own.write_entry(Side.GROUP, group, {"name": str(group), "destroyed": True})
+
+    for group in groups:
+        assert own.write_entry(Side.GROUP, group, {"name": str(group)})
+    early = Ring(own.path)
+    own._full, own._lock = 0, Overtaken(own._lock, destroy_all)  # type: ignore[assignment]
+    own.drop_old_entries()
+    early.refresh()
+    late = Ring(own.path)
+    assert list(early.groups) == list(late.groups) == list(groups[-layout.MAX_DESTROYED :])
+    for ring in (early, late):
+        ring.close()
+
+
+def fill_with_notes(own: OwnRing) -> None:
+    for number in range(3000):
+        own.write_note(f"batch {number} of the first epoch")
+        own.drop_old_entries()
+
+
+def fill_with_exceptions(own: OwnRing) -> None:
+    for number in range(1, 300):
+        own.write_entry(Side.EXCEPTION, number, {"kind": "ValueError", "text": "x" * 500})
+        own.drop_old_entries()
+
+
+def fill_with_identities(own: OwnRing) -> None:
+    for attempt in range(300):
+        own.write_entry(Side.IDENTITY, 0, {"rank": attempt, "argv": "x" * 500})
+        own.drop_old_entries()
+
+
+def fill_with_sites_and_groups(own: OwnRing) -> None:
+    for number in range(3000):
+        own.write_entry(Side.SITE, number, ["train.py", number, "x" * 40])
+    for number in range(2, 440):
+        own.write_entry(Side.GROUP, number, {"name": "x" * 100})
+        own.drop_old_entries()
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [fill_with_notes, fill_with_exceptions, fill_with_identities, fill_with_sites_and_groups],
+)
+def test_new_groups_find_room_whatever_fills_the_side_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: Callable[[OwnRing], None]
+) -> None:
+    monkeypatch.setattr(layout, "FULL", layout.SMALL)
+    own = create([tmp_path])
+    early = Ring(own.path)
+    assert own.write_entry(Side.GROUP, 1, {"name": "world"})
+    fill(own)
+    for group in range(1000, 2000):
+        assert own.write_entry(Side.GROUP, group, {"name": str(group)})
+        assert own.write_entry(Side.GROUP, group, {"name": str(group), "destroyed": True})
+        own.drop_old_entries()
+    early.refresh()
+    late = Ring(own.path)
+    assert {1, *range(2000 - layout.MAX_DESTROYED, 2000)} <= early.groups.keys()
+    assert (early.groups, early.rank_identity) == (late.groups, late.rank_identity)
+    assert (early.notes, early.exceptions) == (late.notes, late.exceptions)
+    assert list(late.notes)[-1:] == ([3000] if fill is fill_with_notes else [])
+    for ring in (early, late):
+        ring.close()

@@ -35,12 +35,12 @@ def write(writer: OwnRing, what: str, n: int) -> None:
     elif what == "report":
         writer.marks.report(n, n, float(n))
     elif what == "group":
-        writer.write_entry(Side.GROUP, n, {"name": n, "destroyed": True})
+        writer.write_entry(Side.GROUP, n, {"name": n, "destroyed": n % 3 > 0})
     elif what == "anew":
         writer._full = 0
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(layout, "MAX_DESTROYED", 1)
-            writer.drop_groups()
+            patch.setitem(layout.LAST, Side.GROUP, 1)
+            writer.drop_old_entries()
     else:
         writer.write_entry(Side.FORM, n, {"number": n})
 
@@ -93,7 +93,10 @@ def test_events_are_read_whole_or_not_at_all(
                 file.write(struct.pack("=q", values[shown[at]]))
             check(ring, counts)
     assert sorted(ring.forms) == list(range(1, counts["form"] + 1)), "nothing is lost for good"
-    assert ring.groups.get(counts["group"], {"name": 0})["name"] == counts["group"]
+    late = Ring(seen)
+    assert (late.groups, late.newest_group) == (ring.groups, ring.newest_group)
+    late.close()
+    assert {*range(3, counts["group"] + 1, 3), counts["group"]} - {0} <= ring.groups.keys()
     events = [row.sequence for row in ring.events(0, TINY.slots)[0]]
     assert events == list(range(1, counts["op"] + 1))[-TINY.slots :]
     ring.close()

@@ -44,6 +44,8 @@ DESTROYED: Final = b',"destroyed":true'
 """In the text of a destroyed group: a name has no quotation mark without a backslash."""
 LIMITED: Final = frozenset({Side.FORM, Side.SITE, Side.MODULE})
 """Kinds that may not use the reserved end of the side table."""
+_Key = tuple[int, int]
+"""Kind and number of an entry."""
 _TID: Final = struct.Struct("=I")
 _TID_OFFSET: Final = struct.calcsize("=8s2I2Q16s2qI")
 
@@ -127,8 +129,8 @@ class OwnRing:
                 self._busy = False
         return True
 
-    def drop_groups(self) -> None:
-        """Writes the side table anew without groups destroyed long ago, once it is mostly full.
+    def drop_old_entries(self) -> None:
+        """Writes the side table anew with what is still needed of it, once it is mostly full.
 
         Only the recorder's thread may call it. Others wait for a copy of some 100 KB, no longer.
         """
@@ -136,11 +138,13 @@ class OwnRing:
             return
         at, cells, read = self.shape.side_offset, self.cells, self._used
         version = cells[StatusCell.SIDE_VERSION] + 1
-        remaining = _without_old_groups(bytes(self.map[at : at + read]), version)
+        newest: dict[_Key, bytes] = {}
+        _take_entries(newest, self.map[at : at + read], version)
         with self._lock:
             self._busy = True
             try:
-                remaining += _without_old_groups(self.map[at + read : at + self._used], version)
+                _take_entries(newest, self.map[at + read : at + self._used], version)
+                remaining = b"".join(newest.values())
                 cells[StatusCell.SIDE_USED] = 0
                 cells[StatusCell.SIDE_VERSION] = version
                 self.map[at : at + len(remaining)] = remaining
@@ -148,7 +152,7 @@ class OwnRing:
             finally:
                 self._busy = False
         # What cannot be dropped must not be looked through again and again.
-        self._full = max(self.shape.side * 3 // 4, len(remaining) + self.shape.side // 16)
+        self._full = max(self.shape.side * 3 // 4, (len(remaining) + self.shape.side) // 2 + 1)
 
     @property
     def history(self) -> int:
@@ -207,20 +211,26 @@ def _entry(kind: int, number: int, text: bytes, version: int) -> bytes:
     return head + text + bytes(padding)
 
 
-def _without_old_groups(entries: bytes, version: int) -> bytes:
-    """The entries, as they are in this version, but those of groups that readers no longer keep."""
+def _take_entries(newest: dict[_Key, bytes], entries: bytes, version: int) -> None:
+    """Takes in the newest entry of each kind and number, as it is in this version, in order.
+
+    Of those that may be dropped, the last ones remain.
+    """
     head, at = layout.SIDE_ENTRY, 0
-    found: list[tuple[int | None, bytes]] = []
-    destroyed: dict[int, None] = {}
-    while at < len(entries):
+    while at + head.size <= len(entries):
         length, kind, padding, number, _ = head.unpack_from(entries, at)
         text = entries[at + head.size : at + head.size + length]
         at += head.size + length + padding
-        found.append((number if kind == Side.GROUP else None, _entry(kind, number, text, version)))
-        if kind == Side.GROUP and DESTROYED in text:
-            destroyed[number] = None
-    old = set(list(destroyed)[: -layout.MAX_DESTROYED])
-    return b"".join(entry for group, entry in found if group not in old)
+        newest.pop((kind, number), None)
+        newest[kind, number] = _entry(kind, number, text, version)
+    for limited, most in layout.LAST.items():
+        ended = [
+            key
+            for key, entry in newest.items()
+            if key[0] == limited and (limited != Side.GROUP or DESTROYED in entry)
+        ]
+        for key in ended[:-most]:
+            del newest[key]
 
 
 def create(folders: list[Path]) -> OwnRing:

@@ -316,7 +316,7 @@ class Recorder:
         if self.hook is not None:
             self.devices.look(time.monotonic_ns())
             self.groups.copy_last_ops()
-        self.ring.drop_groups()
+        self.ring.drop_old_entries()
         for feature in self.features:
             feature.beat()
         self._check_agent()

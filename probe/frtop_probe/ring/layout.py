@@ -9,7 +9,7 @@ A ring is one file, mapped by the rank that writes it. The agent copies what it 
     overflow   N x 88   pending ops so old that the history would overwrite them
     sizes      N x 64   shapes and splits of ops, each overwritten after N chunks
     marks      N x 64   the history of everything else: steps, notes, fetches, phases, values
-    side table          append-only: op forms, call sites, groups, exceptions, as JSON
+    side table          op forms, call sites, groups, exceptions, as JSON
     slots      N x 88   the history: one op each
     more slots N x 88   a hole in the file until an operator asks for a longer history
 
@@ -27,7 +27,8 @@ Rules that make reading safe without a lock, on processors that reorder stores a
 * Marks have their own numbers, and mark `n` is in `n % marks`: a loop that only fetches overwrites
   no op. Their end and samples change later, and are one store each.
 * The writer commits side-table bytes by advancing `StatusCell.SIDE_USED` after writing them.
-  Entries never change; a later entry of the same kind and number replaces an earlier one.
+  A later entry of the same kind and number replaces an earlier one. Once the table is mostly
+  full, the writer begins it anew with what is still needed, under the next version.
 
 All numbers are native-endian, because writer and reader share one host. Times are
 `time.monotonic_ns()` of that host; the header has one wall-clock anchor.
@@ -114,8 +115,10 @@ SIDE_ENTRY: Final = struct.Struct("=IHHII")
 """Payload bytes, kind, padding bytes after the payload (entries are 8-aligned), id, CRC-32 of
 the payload, which goes on from the version of the side table."""
 MAX_DESTROYED: Final = 64
-"""Destroyed groups that readers keep; of those before, the side table written anew has none. A
-program may make new groups all day."""
+"""Destroyed groups that readers keep, the last ones."""
+LAST: Final = {Side.GROUP: MAX_DESTROYED, Side.NOTE: 64, Side.EXCEPTION: 8}
+"""How many of these a side table written anew has, the last ones; of groups, how many destroyed
+ones. A program may make new ones all day."""
 SIDE_RESERVED: Final = 64 * 1024
 """Bytes at the end of the side table, reserved for exceptions, notes and groups: many distinct
 call sites must not crowd them out."""
