@@ -32,6 +32,13 @@ def test_who_was_not_read_since_others_came_may_be_with_them(
     assert found.health != "healthy"
 
 
+def test_where_the_host_reports_it_is_not_called_missing() -> None:
+    verdict = only(waits_for_rank_2(read_after_s={2: -2.0}))
+    assert verdict.headline.endswith("what rank 2 did since could not be read: it may be any of"
+                                     " them, or none")  # fmt: skip
+    assert "frtop doctor" in verdict.next
+
+
 def test_a_wait_grows_no_older_than_its_last_reading() -> None:
     found = waits_for_rank_2(read_after_s=dict.fromkeys((0, 1, 3), 1.0))
     assert not found.verdicts

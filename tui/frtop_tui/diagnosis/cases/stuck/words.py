@@ -160,6 +160,11 @@ def in_doubt(
     else:
         reason = f"{folded(unseen)} cannot be seen: it may be any of them, or none"
         step = _reach(frame.ranks)
+        if unseen and all(_reports(frame.ranks, rank) for rank in unseen):
+            reason = (
+                f"what {folded(unseen)} did since could not be read: it may be any of them, or none"
+            )
+            step = "look again in some seconds; if that does not help: frtop doctor on their hosts"
     if node.rpc is not None:
         reason = "it is not known which rank works on the answer"
         step = stacks_step(frame.ranks[node.waits[0].rank])
@@ -213,6 +218,12 @@ def lagging_devices(
         f"look at the device of {named}: nvidia-smi, dmesg; what ran there before it?",
         (wait_evidence(node, frame.now_ns),),
     )
+
+
+def _reports(views: Mapping[int, Rank], rank: int) -> bool:
+    """Whether its host reports it: then only its state is not known."""
+    view = views.get(rank)
+    return view is not None and view.evidence.has_ages and view.state != "unreachable"
 
 
 def _reach(views: Mapping[int, Rank]) -> str:
