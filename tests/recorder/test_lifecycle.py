@@ -152,7 +152,7 @@ def _side(ring: Ring) -> list[tuple[int, int, dict[str, object]]]:
     entries: list[tuple[int, int, dict[str, object]]] = []
     ring._side_read = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ring, "_take", lambda *entry: entries.append(entry))
+        patch.setattr(ring, "take", lambda *entry: entries.append(entry))
         ring.refresh()
     return entries
 
