@@ -16,7 +16,7 @@ from frtop_probe.ring.reader import Ring
 from frtop_probe.statistics.call_columns import CallFields, pack_calls
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.connect.live import LiveSource
-from frtop_tui.garbage import collect_rarely
+from frtop_probe.garbage import collect_rarely
 from frtop_tui.statistics.answers import RankAnswer
 from frtop_tui.statistics.merger import StatisticsMerger
 from frtop_tui.statistics.wanted import StatisticsWanted, samples_for

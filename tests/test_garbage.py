@@ -11,9 +11,8 @@ from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.screen import Screen
 
-from frtop_probe.malloc import APART_S
-from frtop_tui import garbage
-from frtop_tui.garbage import Collector
+from frtop_probe import garbage
+from frtop_probe.garbage import Collector
 
 
 class Cycle:
@@ -31,7 +30,7 @@ async def test_what_a_closed_screen_has_shown_does_not_stay() -> None:
         end_s = time.monotonic() + 10
         while shown() is not None and time.monotonic() < end_s:  # timers of the screen may be due
             await pilot.pause(0.05)
-            collector._last_s -= APART_S
+            collector._last_s -= garbage.APART_S
             collector.tick(garbage.IDLE_S)
         assert shown() is None
 
@@ -39,9 +38,9 @@ async def test_what_a_closed_screen_has_shown_does_not_stay() -> None:
 @pytest.mark.parametrize(
     ("passed_s", "idle_s", "collects"),
     [
-        (APART_S + 1, garbage.IDLE_S + 1, True),
-        (APART_S + 1, garbage.IDLE_S - 1, False),
-        (APART_S - 1, garbage.IDLE_S + 1, False),
+        (garbage.APART_S + 1, garbage.IDLE_S + 1, True),
+        (garbage.APART_S + 1, garbage.IDLE_S - 1, False),
+        (garbage.APART_S - 1, garbage.IDLE_S + 1, False),
     ],
 )
 def test_garbage_is_collected_once_a_minute_while_nobody_waits(

@@ -23,7 +23,7 @@ from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.features.timeline.lane import lane_of
 from frtop_tui.features.timeline.op_columns import OpColumns, columns_of, extended
 from frtop_tui.features.timeline.view import TimelineScreen
-from frtop_tui.garbage import collect_rarely
+from frtop_probe.garbage import collect_rarely
 from frtop_tui.job.model import Coverage
 
 RANKS: Final = 64

@@ -19,9 +19,9 @@ from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from connect.scripted_source import ScriptedSource
+from frtop_probe.garbage import collect_rarely
 from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.garbage import collect_rarely
 from frtop_tui.screens.base import FrameScreen
 from waiting import DEADLINE_S, wait_for_async
 

@@ -21,13 +21,13 @@ from textual.binding import BindingType
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
+from frtop_probe.garbage import Collector, collect_rarely
 from frtop_tui import foreground
 from frtop_tui.appearance import theme_for
 from frtop_tui.connect.followers import Order
 from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.output_path import default_path
-from frtop_tui.garbage import Collector, collect_rarely
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, job_key, printable
 from frtop_tui.screens.base import FrameScreen, Preferences

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import structs
 
-from frtop_probe import malloc, wire
+from frtop_probe import wire
 from frtop_probe.agent.gauges.gpu_watch import GpuWatch
 from frtop_probe.agent.gauges.host_watch import HostWatch
 from frtop_probe.agent.interfaces import Boxes, ClockReading, MakeUpdate, OperatorChannel
@@ -25,6 +25,7 @@ from frtop_probe.agent.request_handler import RequestHandler
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.trace_requests import TraceRequests
 from frtop_probe.agent.unprepared.watch import UnpreparedWatch
+from frtop_probe.garbage import Collector
 from frtop_probe.proc.within import within
 
 TICK: Final = 0.5
@@ -73,7 +74,8 @@ class AgentService:
         self._channel = channel
         self._leaving: asyncio.Future[LeaveReason] = asyncio.get_running_loop().create_future()
         self._number = 0
-        self._idle_since = self._started = self._trimmed = time.monotonic()
+        self._idle_since = self._started = time.monotonic()
+        self._garbage = Collector()
         self.host = socket.gethostname()
         self.instance = secrets.token_hex(8)
         self.version = version
@@ -105,9 +107,7 @@ class AgentService:
             while not self._leaving.done():
                 begin = time.monotonic()
                 self._tick()
-                if begin - self._trimmed >= malloc.APART_S:
-                    self._trimmed = begin
-                    malloc.trim()
+                self._garbage.tick()
                 self._leave_when_idle()
                 if serving.done():
                     serving.result()  # raises: a new agent is better than one that does not answer

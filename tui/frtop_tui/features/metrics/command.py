@@ -13,13 +13,13 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from frtop_probe.garbage import Collector
 from frtop_probe.proc import daemon_thread
 from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.live import AppearanceTimer, connected, require_job
 from frtop_tui.cli.output import show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, Missing, UsageError
-from frtop_tui.garbage import Collector
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 if TYPE_CHECKING:

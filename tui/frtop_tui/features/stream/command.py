@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from frtop_probe.garbage import Collector
 from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.live import AppearanceTimer, connected, require_job
 from frtop_tui.cli.output import show_progress
@@ -19,7 +20,6 @@ from frtop_tui.features.stream.gauge_events import GaugeEvents
 from frtop_tui.features.stream.op_events import OpEvents
 from frtop_tui.features.stream.output import ENCODERS, EventOutput
 from frtop_tui.features.stream.verbs import EVERY_S
-from frtop_tui.garbage import Collector
 from frtop_tui.job.unix_times import Timeline
 from frtop_tui.statistics.wanted import StatisticsWanted
 

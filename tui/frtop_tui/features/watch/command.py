@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from frtop_probe.garbage import Collector
 from frtop_tui.cli.live import connect
 from frtop_tui.connect.source import Source
 from frtop_tui.errors import FrtopError, UsageError
@@ -26,7 +27,6 @@ from frtop_tui.features.watch.job_sources import JobSources
 from frtop_tui.features.watch.job_watch import JobWatch, Plan
 from frtop_tui.features.watch.lines import EventLines
 from frtop_tui.features.watch.watcher import Watcher
-from frtop_tui.garbage import Collector
 
 STEP_S: Final = 0.25
 CLOSING_S: Final = 25.0

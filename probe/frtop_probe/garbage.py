@@ -6,16 +6,18 @@ takes half a second where an operator of a large job looks at many screens.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 import time
 from collections.abc import Callable
 from typing import Final
 
-from frtop_probe.malloc import APART_S, trim
-
 IDLE_S: Final = 2.0
 """The time without a key after which somebody reads, or is away."""
+APART_S: Final = 60.0
+_TRIM: Final[Callable[[int], int] | None] = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""Only glibc has it."""
 
 
 def collect_rarely() -> None:
@@ -25,7 +27,10 @@ def collect_rarely() -> None:
 
 
 class Collector:
-    """Collects once a minute, and returns to the system what malloc keeps."""
+    """Collects once a minute, and returns to the system what malloc keeps.
+
+    malloc keeps pages for each thread: several MiB, which grow for hours, where threads take turns.
+    """
 
     def __init__(self, before: Callable[[], object] = lambda: None) -> None:
         """`before` is called first, to let go of what is no longer needed."""
@@ -42,4 +47,5 @@ class Collector:
         gc.unfreeze()
         gc.collect()
         gc.freeze()  # so that the next collections are short
-        trim()
+        if _TRIM is not None:
+            _TRIM(0)
