@@ -24,6 +24,7 @@ class Ring:
     def __init__(self, issued: int = 0, slots: int = 100_000, first: int = 1) -> None:
         self.slots = slots
         self.first = first  # sequence; those of a Flight Recorder's ring are negative
+        self.group = 1
         self.took: list[int] = []  # 0: pending
         self.issue(issued)
 
@@ -32,7 +33,7 @@ class Ring:
 
     def history(self, limit: int) -> wire.History:
         rows = [
-            HistoryRow(self.first - 1 + n, 1, n, 1, 0, 1000 * n, took, 7)
+            HistoryRow(self.first - 1 + n, self.group, n, 1, 0, 1000 * n, took, 7)
             for n, took in enumerate(self.took, 1)
             if n > len(self.took) - min(limit or self.slots, self.slots)
         ]
@@ -106,6 +107,17 @@ def test_each_op_is_told_once_and_again_when_it_ends() -> None:
     ring.took[-1] = 9
     told = following.look()
     assert (numbers(told), numbers(told, "ended")) == ([], [8])
+
+
+def test_nothing_is_remembered_of_groups_that_came_and_went() -> None:
+    ring = Ring(3)
+    following = Following(r0=ring)
+    for number in range(2, 50):
+        ring.group = number
+        ring.issue(1)
+        following.look()
+    (known,) = following.follower._ranks.values()
+    assert known.numbers.keys() == {(49, False)}
 
 
 def test_a_rank_that_issues_nothing_is_asked_once() -> None:

@@ -609,3 +609,15 @@ def test_of_groups_that_a_rank_has_destroyed_the_last_ones_are_kept() -> None:
     assert len(frame.ranks[0].groups) == MAX_GONE + 1
     assert len(state._groups) == 1
     assert frame.ranks[0].group_progress.keys() == {1000}
+
+
+def test_a_group_that_a_rank_destroyed_while_updates_were_lost_is_forgotten() -> None:
+    made = structs.replace(GROUP, id=2, name="1")
+    sums = wire.BlockSums(2, 1, 1, packed([7]), b"")
+    state = reported(rank(groups=(GROUP, made), blocks=(sums,)))
+    (job,) = state._checksums._jobs.values()
+    assert len(job._groups) == 1
+    again = rank(groups=(GROUP, structs.replace(made, gone=True)))
+    assert state.apply("h", update(9, again, full=True), NOW)
+    assert not job._groups
+    assert state._groups.keys() == {GROUP}

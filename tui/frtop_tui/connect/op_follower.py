@@ -151,6 +151,8 @@ class OpFollower(HistoryFollower[_RankOps]):
                 known.open[op.sequence] = op
             else:
                 ended.append(op)
+        there = view.groups.keys() | {op.group for op in ops}
+        known.numbers = {key: last for key, last in known.numbers.items() if key[0] in there}
         known.last = max(known.last, ops[-1].sequence)
         known.oldest, known.seen = ops[0].sequence, frozenset(op.sequence for op in ops)
         known.begun = True

@@ -336,7 +336,7 @@ class JobState:
             known = record.latest.groups
             groups = tuple(self._shared(one, known.get(one.id)) for one in update.groups)
             update = replace(update, groups=groups)
-            if gone := [known[one.id] for one in update.groups if one.gone and one.id in known]:
+            if gone := [replace(one, gone=False) for one in groups if one.gone]:
                 self._checksums.forget(record, gone)
                 for group in gone:
                     self._groups.pop(group, None)
