@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from bench.hosts import Hosts
 from frtop_probe import wire
+from frtop_probe.garbage import collect_rarely
 from frtop_probe.history_columns import pack
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
 from frtop_probe.statistics.call_columns import CallFields, pack_calls
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.connect.live import LiveSource
-from frtop_probe.garbage import collect_rarely
 from frtop_tui.statistics.answers import RankAnswer
 from frtop_tui.statistics.merger import StatisticsMerger
 from frtop_tui.statistics.wanted import StatisticsWanted, samples_for

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from connect.scripted_source import ScriptedSource
 from frtop_probe import wire
+from frtop_probe.garbage import collect_rarely
 from frtop_probe.history_columns import pack_rows, unpack
 from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -23,7 +24,6 @@ from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.features.timeline.lane import lane_of
 from frtop_tui.features.timeline.op_columns import OpColumns, columns_of, extended
 from frtop_tui.features.timeline.view import TimelineScreen
-from frtop_probe.garbage import collect_rarely
 from frtop_tui.job.model import Coverage
 
 RANKS: Final = 64
