@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import Final
 
 import psutil
@@ -108,8 +109,9 @@ def _operator(ranks: int) -> None:
     times = sum(len(op.arrivals) for group in found.groups for op in group.arrivals)
     print(
         f"operator, {ranks:,} ranks, {samples} ops of a group in a slice, {times:,} issue times:"
-        f" {size / 1e6:.1f} MB a slice, {1e3 * max(adding):.0f} ms to take in,"
-        f" {1e3 * max(building):.0f} ms to build, {memory:.0f} MB"
+        f" {size / 1e6:.1f} MB a slice, {1e3 * median(adding):.0f} ms to take in (at most"
+        f" {1e3 * max(adding):.0f}), {1e3 * median(building):.0f} ms to build (at most"
+        f" {1e3 * max(building):.0f}), {memory:.0f} MB"
     )
 
 
