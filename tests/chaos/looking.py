@@ -62,7 +62,7 @@ class Screen:
             self.close()
         self.start()
         lines = (shown := self.shown).splitlines()
-        health = lines[1].split()[:1] if len(lines) > 1 else []
+        health = lines[1].replace(",", " ").split()[:1] if len(lines) > 1 else []
         if dead is not None:
             named = health == ["DEAD"] and f"rank {dead} " in "\n".join(lines[:8])
             right = named or (not sure and health == ["UNDECIDED"])
