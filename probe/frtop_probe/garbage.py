@@ -1,4 +1,4 @@
-"""Frees memory once a minute, while nobody waits for a key.
+"""Frees memory once a minute: of an agent, and of an operator while nobody waits for a key.
 
 Nearly all garbage is freed without the collector, except what Textual drew. A full collection
 takes half a second where an operator of a large job looks at many screens.
