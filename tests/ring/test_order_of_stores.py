@@ -100,3 +100,23 @@ def test_events_are_read_whole_or_not_at_all(
     events = [row.sequence for row in ring.events(0, TINY.slots)[0]]
     assert events == list(range(1, counts["op"] + 1))[-TINY.slots :]
     ring.close()
+
+
+def test_a_table_written_anew_counts_though_its_length_is_seen_last(tmp_path: Path) -> None:
+    writer = create([tmp_path])
+    for n in (1, 2):
+        write(writer, "group", n)
+    seen = tmp_path / f"seen-{writer.path.name}"
+    length = writer.cells[StatusCell.SIDE_USED]
+    write(writer, "anew", 1)
+    shown = bytearray(writer.map)
+    at = layout.CELLS_OFFSET + 8 * StatusCell.SIDE_USED
+    struct.pack_into("=q", shown, at, length)
+    seen.write_bytes(shown)
+    ring = Ring(seen)
+    assert not ring.groups
+    with seen.open("r+b") as file:
+        file.write(bytes(writer.map))
+    ring.refresh()
+    assert ring.groups.keys() == {2}
+    ring.close()

@@ -262,11 +262,11 @@ class Ring(SideTable):
         used = min(self.cell(StatusCell.SIDE_USED), self.shape.side)
         if self._size() < self.shape.longest:
             raise RingError(f"it was truncated to {self._size()} bytes")
-        if used < self._side_read + layout.SIDE_ENTRY.size:
-            return
-        added = self._read(self.shape.side_offset + self._side_read, used - self._side_read)
-        self._side_read += self._take_entries(added, self._anew or self)
-        if self._anew is not None and self._side_read >= used:
+        if used >= self._side_read + layout.SIDE_ENTRY.size:
+            added = self._read(self.shape.side_offset + self._side_read, used - self._side_read)
+            self._side_read += self._take_entries(added, self._anew or self)
+        # Less may be used than was read: the number seen before was of the table before.
+        if self._anew is not None and 0 < used <= self._side_read:
             vars(self).update(vars(self._anew))
             self._anew = None
 
