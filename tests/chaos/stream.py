@@ -32,12 +32,18 @@ class Gaps:
         self._newest: dict[tuple[int, str], int] = {}
         self._missing: set[tuple[int, str, int]] = set()
         self._counted = 0
+        self._unassigned: Counter[tuple[int, int]] = Counter()
+        """Ops shown without a group, which nobody could tell: their ranks and numbers."""
 
     def take(self, event: dict[str, Any]) -> None:
         """Takes an event; only collectives with exact numbers have one for each op."""
         if event["event"] == "lost":
             self._counted += event["counts"].get("op_issued", 0)
-        elif event["event"] == "op_issued" and event["exact"] and not event["p2p"]:
+        elif event["event"] != "op_issued" or event["p2p"]:
+            return
+        elif not event["group"]:
+            self._unassigned[event["rank"], event["number"]] += 1
+        elif event["exact"]:
             which, number = (event["rank"], event["group"]), event["number"]
             begin = self._first.setdefault(which, number) + AT_FIRST
             newest = self._newest.get(which, number - 1)
@@ -49,8 +55,14 @@ class Gaps:
     @property
     def hidden(self) -> str:
         """Which ops are neither written nor counted as lost; "" if there are none."""
-        count = len(self._missing) - self._counted
-        return f"{count}, among them {sorted(self._missing)[:8]}" if count > 0 else ""
+        shown, hidden = self._unassigned.copy(), []
+        for rank, group, number in sorted(self._missing):
+            if shown[rank, number]:
+                shown[rank, number] -= 1
+            else:
+                hidden.append((rank, group, number))
+        count = len(hidden) - self._counted
+        return f"{count}, among them {hidden[:8]}" if count > 0 else ""
 
 
 class Stream:

@@ -84,6 +84,8 @@ def lost(count: int) -> dict[str, Any]:
         ([issued(101), lost(2), issued(104)], 0),
         ([issued(101), issued(104), lost(1)], 1),
         ([issued(101), issued(101, group="1"), issued(102)], 0),
+        ([issued(101), issued(102, group="", exact=False), issued(104)], 1),
+        ([issued(101), *[issued(102, group="", exact=False)] * 2, issued(104)], 1),
         ([issued(101), issued(109, p2p=True), issued(109, exact=False), issued(102)], 0),
     ],
 )

@@ -10,7 +10,7 @@ again: results are kept in FOLDER/results.jsonl.
 An interpreter is a command, so it may be one of another root:
 `--python 'chroot /srv/sid /usr/bin/python3.14'`. Then this tree, FOLDER, /proc, /dev and /dev/shm
 have to be mounted there, at the same paths. From PyPI come builds for CUDA, which load without a
-GPU; their CUDA libraries are installed once for all Pythons (some 3 GB a release).
+GPU; uv links what Pythons share (some 3 GB a release) into each environment.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import tomllib
+from uv import find_uv_bin
 
 ROOT: Final = Path(__file__).parents[2]
 TORCHES: Final = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
@@ -45,20 +45,10 @@ TESTS: Final = {
 """In tests/recorder, by the kernels that they run on."""
 NEEDED: Final = ("hypothesis", "psutil", "pytest")
 """What the tests need of the extra `dev`; names begin with these."""
-SPARED: Final = ("triton", "cuda-bindings")
-"""Nothing here needs them, and each Python has its own of them."""
 NATIVE_SINCE: Final = (2, 10)
 LIMIT_S: Final = 900
 RANKS: Final = 3
 ODD: Final = 1
-_REQUIRED: Final = """
-import json, sys
-from importlib.metadata import requires
-from pip._vendor.packaging.requirements import Requirement
-found = [Requirement(one.split(";")[0]) for one in requires("torch")
-         if (marker := Requirement(one).marker) is None or marker.evaluate({"extra": ""})]
-print(json.dumps([(one.name, str(one)) for one in found]))
-"""
 
 
 class FailedError(Exception):
@@ -101,6 +91,7 @@ def main() -> int:
             print(
                 f"torch {torch}, Python {python}, {cell.seconds:.0f} s: {_said(cell)}", flush=True
             )
+        shutil.rmtree(folder / "uv", ignore_errors=True)  # some 10 GB
     if options.folder is None:
         shutil.rmtree(folder)
     print("\n" + table(cells))
@@ -141,7 +132,8 @@ class Matrix:
         self._environment = {
             **{name: one for name, one in os.environ.items() if not name.startswith("FRTOP_")},
             "XDG_CACHE_HOME": str(folder / "cache"),
-            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "UV_CACHE_DIR": str(folder / "uv"),
+            "UV_LINK_MODE": "hardlink",
             "PYTHONPATH": "",
             "OMP_NUM_THREADS": "1",
             "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -177,37 +169,17 @@ class Matrix:
         return "ok"
 
     def _install(self, torch: str) -> None:
-        shutil.rmtree(self._home, ignore_errors=True)
-        _run("venv", [*self._command, "-m", "venv", str(self._home)], self._environment)
-        # From other indices, pip would take a build without CUDA for one Python only.
-        self._pip("--no-deps", f"torch=={torch}")
-        required = dict(json.loads(self._run("requirements", "-c", _REQUIRED)))
-        cuda = [
-            text for name, text in required.items()
-            if name.startswith(("nvidia-", "cuda-")) and name not in SPARED
-        ]  # fmt: skip
-        if cuda:
-            self._share(sorted(cuda))
-        small = [text for name, text in required.items() if text not in cuda]
-        self._pip(*(one for one in small if not one.startswith(SPARED)), "numpy")
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        dev = extras["optional-dependencies"]["dev"]
-        self._pip("--editable", str(ROOT), *(one for one in dev if one.startswith(NEEDED)))
+        needed = [one for one in extras["optional-dependencies"]["dev"] if one.startswith(NEEDED)]
+        self._uv("venv", "--clear", "--python", self._command[-1], str(self._home))
+        self._uv(
+            "pip", "install", "--python", self._python[-1], f"torch=={torch}", "numpy",
+            "--editable", str(ROOT), *needed,
+        )  # fmt: skip
 
-    def _share(self, cuda: list[str]) -> None:
-        """Installs what is the same for all Pythons once, and links it into the environment."""
-        shared = self._folder / "shared" / sha256(repr(cuda).encode()).hexdigest()[:12]
-        if not (shared / "done").exists():
-            shutil.rmtree(shared.parent, ignore_errors=True)  # of another release
-            self._pip("--target", str(shared), *cuda)
-            (shared / "done").touch()
-        packages = next(self._home.glob("lib/python3*/site-packages"))
-        for one in shared.iterdir():
-            with suppress(FileExistsError):
-                (packages / one.name).symlink_to(one)
-
-    def _pip(self, *words: str) -> None:
-        self._run("pip install", "-m", "pip", "install", "--quiet", *words)
+    def _uv(self, *words: str) -> None:
+        command = [*self._command[:-1], find_uv_bin(), "--quiet", *words]
+        _run(f"uv {words[0]}", command, self._environment)
 
     def _test(self, way: str) -> None:
         names = [f"{ROOT}/tests/recorder/{one}" for one in TESTS[way]]
@@ -285,7 +257,7 @@ def _run(
 def _last(text: str) -> str:
     """The line that says what failed."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("ERROR", "E  ", "FAILED", "error"))]
+    errors = [line for line in lines if line.startswith(("E  ", "FAILED", "error", "cause:"))]
     return " ".join((errors or lines[-1:] or [""])[-1].split())[:300]
 
 
