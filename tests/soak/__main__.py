@@ -55,6 +55,8 @@ KEYS_S: Final = 15.0
 RANKS: Final = 2
 BEGIN_S: Final = 300.0
 END_S: Final = 240.0
+ALLOCATED: Final = "allocated"
+"""Folder to which processes write what they have allocated."""
 TRACEBACK: Final = b"Traceback (most recent call last)"
 KEYS: Final = "1234567"
 """Views of the screen."""
@@ -151,7 +153,7 @@ class Soak:
         self.others.append(len(found))
         for pid in {*found, *self.named}:
             name = self.named.get(pid) or self._name(found[pid])
-            one = sample(pid, at_s)
+            one = sample(pid, at_s, self.folder / ALLOCATED)
             if name and one is not None:
                 self.samples.setdefault((name, pid), []).append(one)
 
@@ -182,8 +184,7 @@ def main() -> int:
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    folder = Path(tempfile.mkdtemp(prefix="frtop-soak-", dir="/dev/shm"))
-    (folder / "frtop").mkdir(mode=0o700)
+    folder = new_folder("frtop-soak-")
     soak = Soak(folder, environment_of(folder))
     try:
         problems = run(soak, options.minutes * 60)
@@ -205,11 +206,22 @@ def main() -> int:
     return 1 if problems else 0
 
 
+def new_folder(prefix: str) -> Path:
+    """Returns one in memory, with folders for frtop and for what processes say of themselves."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/dev/shm"))
+    for one in ("frtop", ALLOCATED):
+        (folder / one).mkdir(mode=0o700)
+    return folder
+
+
 def environment_of(folder: Path) -> dict[str, str]:
     """Returns what ranks, agents and operators get."""
     return {
         **{name: one for name, one in os.environ.items() if not name.startswith("FRTOP_")},
-        "PYTHONPATH": os.pathsep.join(str(ROOT / one) for one in ("probe", "tui")),
+        "PYTHONPATH": os.pathsep.join(
+            str(ROOT / one) for one in ("tests/soak/allocated", "probe", "tui")
+        ),
+        "SOAK_ALLOCATED": str(folder / ALLOCATED),
         "FRTOP_DIR": str(folder / "frtop"),
         "FRTOP_KEY_FILE": str(folder / "key"),
         "FRTOP_BIND": "127.0.0.1",
@@ -324,6 +336,12 @@ def report(soak: Soak, seconds: float) -> list[str]:
             f" {slope / 1024:+8.0f} KiB/h  descriptors {min(descriptors)}-{max(descriptors)}"
             f"  threads {min(threads)}-{max(threads)}"
         )
+        if all(one.allocated for one in samples):
+            more = growth(samples, "allocated")
+            rows.append(
+                f"  of that allocated{'':7} {samples[0].allocated / MIB:7.1f}"
+                f" {samples[-1].allocated / MIB:7.1f} MiB {more / 1024:+8.0f} KiB/h"
+            )
         if KERNELS["none"] in name:
             continue
         own = slope - theirs * name.startswith("rank")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -39,10 +40,10 @@ def test_a_peak_is_no_growth_and_a_step_is() -> None:
     assert risen([5, 5, 9, 5, 6, 6, 6, 6, 9]) == 1
 
 
-def test_a_process_is_read_until_it_has_ended() -> None:
-    found = sample(os.getpid(), 1.0)
+def test_a_process_is_read_until_it_has_ended(tmp_path: Path) -> None:
+    found = sample(os.getpid(), 1.0, tmp_path)
     assert found is not None
     assert found.memory > 2**20
     assert found.descriptors >= 3
     assert found.threads >= 1
-    assert sample(2**22 + 1, 1.0) is None
+    assert sample(2**22 + 1, 1.0, tmp_path) is None
