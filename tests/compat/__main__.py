@@ -34,6 +34,8 @@ from typing import Any, Final
 import tomllib
 from uv import find_uv_bin
 
+from e2e.conftest import kill_family
+
 ROOT: Final = Path(__file__).parents[2]
 TORCHES: Final = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
 PYTHONS: Final = tuple(f"3.{minor}" for minor in range(10, 20))
@@ -216,6 +218,7 @@ class Matrix:
                 self._judge(way, rank_0, environment)
             finally:
                 _end(process)
+                kill_family(at / "home")
 
     def _judge(self, way: str, pid: str, environment: Mapping[str, str]) -> None:
         said = self._run(
