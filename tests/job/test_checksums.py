@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from frtop_probe import wire
 from frtop_probe.agent.checksum_blocks import MAX_RECENT, BlockBuilder, encode_blocks
-from frtop_probe.consistency.checksums import MODULUS, UNKNOWN, packed, weight
+from frtop_probe.consistency.checksums import MODULUS, SIZES, UNKNOWN, packed, weight
 from frtop_tui.job.checksums import (
     HINT_NS,
     MAX_HINTS_PER_GROUP,
@@ -252,6 +252,20 @@ def test_a_silent_member_does_not_make_memory_grow() -> None:
             hear(checksums, number, rank.report(3))
     ((_, group),) = checksums._groups.items()
     assert len(group._blocks) <= 1024
+
+
+@given(st.lists(cuts, min_size=4, max_size=4))
+def test_no_block_stays_of_ops_that_all_members_have_in_common(chunks: list[list[int]]) -> None:
+    checksums, ranks = JobChecksums(), [Rank() for _ in chunks]
+    play(checksums, ranks, chunks)
+    for rank in ranks:  # up to the end of a block of the largest size
+        assert rank.run.end == ranks[0].run.end
+    rest = -(ranks[0].run.end - 1) % SIZES[-1]
+    for number, rank in enumerate(ranks):
+        hear(checksums, number, rank.report(rest))
+        hear(checksums, number, rank.report(0))
+    ((_, group),) = checksums._groups.items()
+    assert not group._blocks
 
 
 def test_memory_for_a_job_does_not_grow_with_its_groups() -> None:

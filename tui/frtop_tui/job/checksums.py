@@ -1,8 +1,8 @@
 """Compares checksums over blocks of ops between the members of a group, as they arrive.
 
-A block costs a few look-ups. It is dropped when all members agree, or when newer blocks need
-its place. Ranks send blocks of different sizes; small ones are added up to larger ones that
-other ranks sent.
+A block costs a few look-ups. It is dropped when all members agree on it or on a larger one, or
+when newer blocks need its place. Ranks send blocks of different sizes; small ones are added up to
+larger ones that other ranks sent.
 """
 
 from __future__ import annotations
@@ -167,6 +167,11 @@ class _Group:
         if not block.noticed and (differs or (complete and block.pairs not in (0, UNKNOWN))):
             block.noticed = True
             differing.append((first, size, block))
+        if complete and not block.noticed and size > SIZES[1]:
+            # Some members reported these ops in smaller blocks, and the others never will.
+            end = first + size
+            for one in [one for one in self._blocks if first <= one[0] < end and one[1] < size]:
+                del self._blocks[one]
 
     def accept(self, divergence: _Divergence) -> bool:
         """Adds a new divergence if there is room; returns whether it did."""
