@@ -1,4 +1,4 @@
-"""The app ends when its terminal is closed, and its caller cleans up."""
+"""The app ends when its terminal is closed, and its caller cleans up. It lives through a stop."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ class OnTerminal:
 
     def __init__(self, *, controlled: bool) -> None:
         self.side, inner = pty.openpty()
+        self.modes = termios.tcgetattr(inner)
         self.output, pipe = os.pipe()
         command = [sys.executable, "-c", PROGRAM, str(pipe)]
         if controlled:
@@ -50,8 +52,12 @@ class OnTerminal:
         )
         os.close(inner)
         os.close(pipe)
+        self.wait_for(b"HUNG")
+
+    def wait_for(self, text: bytes) -> None:
+        """Reads until the text has been drawn."""
         drawn = b""
-        while b"HUNG" not in drawn:
+        while text not in drawn:
             drawn += os.read(self.side, 65536)
 
     def close_window(self) -> None:
@@ -95,8 +101,20 @@ def test_a_closed_window_ends_the_app_and_its_caller_cleans_up(
 def test_sigterm_restores_the_terminal(start: Callable[[bool], OnTerminal]) -> None:
     on_terminal = start(False)  # else the signal would go to setsid
     on_terminal.process.send_signal(signal.SIGTERM)
-    drawn = b""
-    while b"\x1b[?1049l" not in drawn:
-        drawn += os.read(on_terminal.side, 65536)
+    on_terminal.wait_for(b"\x1b[?1049l")
     status, output, _ = on_terminal.ended()
     assert (status, output) == (143, "left 143 closed True")
+
+
+def test_after_a_stop_it_is_drawn_anew_and_its_end_restores_the_terminal(
+    start: Callable[[bool], OnTerminal],
+) -> None:
+    on_terminal = start(False)
+    for _ in range(2):
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            on_terminal.process.send_signal(number)
+        on_terminal.wait_for(b"HUNG")
+    os.write(on_terminal.side, b"Q")
+    on_terminal.wait_for(b"\x1b[?1049l")
+    assert on_terminal.ended()[:2] == (0, "left 0 closed True")
+    assert termios.tcgetattr(on_terminal.side) == on_terminal.modes

@@ -50,7 +50,7 @@ from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.painting import CompactApp
 from frtop_tui.screens.themes import ThemedApp
 from frtop_tui.statistics.wanted import StatisticsWanted
-from frtop_tui.terminal import TerminalGone, is_there, watched
+from frtop_tui.terminal import TerminalGone, is_there, restart_when_continued, watched
 from frtop_tui.text.alarm import job_to_capture
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
 from frtop_tui.widgets.lines import TONE_CLASSES
@@ -144,7 +144,10 @@ class FrtopApp(
         return Overview(self.marked)
 
     def on_mount(self) -> None:
-        self._home_loop = asyncio.get_running_loop()
+        self._home_loop = loop = asyncio.get_running_loop()
+        if self._driver is not None:
+            suspend = self._driver.suspend_application_mode
+            restart_when_continued(suspend, partial(loop.call_soon_threadsafe, self.action_redraw))
         self.source.want_statistics(StatisticsWanted(), whom="verdicts")
         self.visits.visit(self.path)
         self.tick()

@@ -91,6 +91,34 @@ def watched(leave: Callable[[int], None]) -> Iterator[None]:
         redirect_gone(terminals)
 
 
+def restart_when_continued(suspend: Callable[[], None], redraw: Callable[[], object]) -> None:
+    """Has the terminal set up anew when a SIGSTOP is over; call it in the main thread.
+
+    At a SIGCONT, Textual 8.2 believes that it was suspended before, as it is by SIGTSTP. Otherwise
+    a second thread reads keys, and the end waits for one more key and leaves the terminal raw.
+    """
+    stop, resume = map(signal.getsignal, (signal.SIGTSTP, signal.SIGCONT))
+    if not (callable(stop) and callable(resume)):
+        return  # there is no terminal
+    suspended = False
+
+    def on_stop(number: int, frame: FrameType | None) -> None:
+        nonlocal suspended
+        suspended = True
+        stop(number, frame)
+
+    def on_continue(number: int, frame: FrameType | None) -> None:
+        nonlocal suspended
+        if not suspended:
+            suspend()
+        suspended = False
+        resume(number, frame)
+        redraw()
+
+    signal.signal(signal.SIGTSTP, on_stop)
+    signal.signal(signal.SIGCONT, on_continue)
+
+
 def redirect_gone(terminals: Iterable[int]) -> None:
     """Redirects descriptors of terminals that are gone to `/dev/null`.
 
