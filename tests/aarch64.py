@@ -227,7 +227,7 @@ def run(root: Path, command: Sequence[str]) -> int:
 
     The shell goes on beside it, and reaps what others leave behind.
     """
-    for folder in (f".{TREE}", "dev", "proc", "sys", "var/tmp/cache"):
+    for folder in ("dev", "proc", "sys", "var/tmp/cache"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     there, tree = shlex.quote(str(root)), shlex.quote(str(TREE))
     environment = {
@@ -242,6 +242,7 @@ def run(root: Path, command: Sequence[str]) -> int:
         mount --rbind /sys {there}/sys
         mount -t tmpfs tmpfs {there}/dev/shm
         mount -t tmpfs tmpfs {there}/tmp
+        mkdir -p {there}{tree}
         mount --bind -o ro {tree} {there}{tree}
         chroot {there} sh -c {shlex.quote(f"cd {tree} && exec {inside}")} || exit $?
     """
