@@ -1,7 +1,7 @@
 """Real jobs of each launcher hang: frtop names the rank, with the recorder and without.
 
-`LAUNCHERS=/path/to/python` names one with accelerate, deepspeed, lightning and ray[train]; Slurm is
-one of two nodes that the test starts.
+`LAUNCHERS=/path/to/python` names one with accelerate, deepspeed, lightning and
+ray[default,train]; Slurm is one of two nodes that the test starts.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ RAY_NODE = """
 "$1" start --head --port 0 --num-cpus 4 --disable-usage-stats --include-dashboard False
 FRTOP_OFF=1 RAY_ADDRESS=auto exec "$0" "$2" .
 """
+RAY_SUBMIT = """
+"$1" start --head --port 0 --num-cpus 4 --disable-usage-stats --dashboard-port "$3"
+FRTOP_OFF=1 exec "$1" job submit --address "http://127.0.0.1:$3" -- "$0" "$2" "$PWD"
+"""
 PROGRAMS = (JOBS, Path(__file__).parent / "jobs")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "torch": (PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
@@ -40,6 +44,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "lightning": (PYTHON, "lightning_ddp.py", "."),
     "ray": (PYTHON, "ray_train.py", "."),
     "ray start": ("sh", "-c", RAY_NODE, PYTHON, f"{BIN}/ray", "ray_train.py"),
+    "ray job submit": ("sh", "-c", RAY_SUBMIT, PYTHON, f"{BIN}/ray", "ray_train.py",
+                       str(free_port())),
 }  # fmt: skip
 SETTINGS = {"ACCELERATE_USE_CPU": "1", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1",
             "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0",
