@@ -193,7 +193,7 @@ class Matrix:
 
     def _hang(self, way: str) -> None:
         """A job of which one rank sleeps while the others are in an op."""
-        with tempfile.TemporaryDirectory(dir=self._folder) as name:
+        with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as name:
             at = Path(name)
             for one in ("home", "job"):
                 (at / one).mkdir(mode=0o700)
