@@ -89,6 +89,31 @@ def test_the_minority_is_named_against_the_majority() -> None:
     assert 1700 < verdict.left_s < 1797, "of the group's 1,800 s"
 
 
+@pytest.mark.parametrize("unknown", [False, True], ids=["a framework's line", "no line"])
+def test_the_line_of_the_program_that_led_to_an_op_is_told(unknown: bool) -> None:
+    fabric, c10d = (
+        "/lib/python3/site-packages/fabric/comm.py:247",
+        "torch/distributed/distributed_c10d.py:9",
+    )
+    site = None if unknown else fabric
+    scene = three_wait(3, site=site)
+    scene.waits([2], "barrier", for_s=3, site=site)
+    scene.at(2, frame(c10d, "barrier"), frame(fabric), frame("train.py:40", "validate"))
+    scene.at(0, frame(c10d, "all_reduce"), frame("train.py:90", "main"))
+    told_of = only(scene.settle()).evidence
+    assert any(line.endswith("; rank 2 waits at train.py:40 (validate)") for line in told_of)
+    assert any(line.endswith("; rank 0 waits at train.py:90 (main)") for line in told_of)
+
+
+def test_a_line_that_the_op_has_is_told_once() -> None:
+    scene = three_wait(3)
+    scene.waits([2], "barrier", for_s=3, site="train.py:99")
+    c10d = frame("torch/distributed/distributed_c10d.py:9", "barrier")
+    scene.at(2, c10d, frame("train.py:99", "validate"))
+    scene.sleeps(0)
+    assert not any("waits at" in line for line in only(scene.settle()).evidence)
+
+
 @pytest.mark.parametrize(("in_it", "for_s", "says"), [
     ([0, 1, 3], 9, "; the job hangs: ranks 0-3 wait"),
     ([0, 1, 3], 0.6, "; ranks 0-3 wait"),  # it may end yet

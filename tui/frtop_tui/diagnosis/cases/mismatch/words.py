@@ -7,8 +7,10 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.cases.mismatch.checksums import ChecksumsDiffer
-from frtop_tui.diagnosis.cases.mismatch.compare import Mismatch
+from frtop_tui.diagnosis.cases.mismatch.compare import Mismatch, Party
 from frtop_tui.diagnosis.cases.mismatch.detect import OpsDiffer
+from frtop_tui.diagnosis.evidence.rank_activity import working_location
+from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import kind_of
 from frtop_tui.diagnosis.model import Sentences, Why
@@ -23,6 +25,7 @@ from frtop_tui.diagnosis.words.phrases import (
 )
 from frtop_tui.job.model import BaseFrame, DivergenceHint
 from frtop_tui.job.naming import folded
+from frtop_tui.job.stack_frames import site_line
 
 MOST_PAIRS: Final = 6
 """Pairs of splits that are listed as evidence."""
@@ -67,7 +70,10 @@ def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, tense: Ten
         head,
         _why(_difference(found), detail),
         step,
-        tuple(f"{folded(one.ranks)}: {call_text(one.op)}" for one in found.parties[:6]),
+        tuple(
+            f"{folded(one.ranks)}: {call_text(one.op)}{_waits_at(one, finding, detail, frame)}"
+            for one in found.parties[:6]
+        ),
         (unaligned,) if detail.unaligned else (),
         waiting,
     )
@@ -108,7 +114,11 @@ def _splits_differ(
         for one in found.unpaired[:MOST_PAIRS]
     ]
     # A party's op is that of its first rank.
-    calls = [f"{folded(party.ranks[:1])}: {call_text(party.op)}" for party in found.parties]
+    calls = [
+        f"{folded(party.ranks[:1])}: {call_text(party.op)}"
+        f"{_waits_at(party, finding, detail, frame)}"
+        for party in found.parties
+    ]
     also = f", and {more:,} more pair{'s' * (more > 1)} differ{'s' * (more == 1)}" if more else ""
     return Sentences(
         f"{named} {does} {folded((other,))}, which {where}, at {place}{also}",
@@ -118,6 +128,29 @@ def _splits_differ(
         (*pairs, *calls),
         waiting=waiting,
     )
+
+
+def _waits_at(party: Party, finding: Finding, detail: OpsDiffer, frame: BaseFrame) -> str:
+    """`; rank 2 waits at train.py:40 (validate)`: which line of the program led to the op.
+
+    The op's own line may be unknown, or a framework's that issues all ops. "" if it says the same.
+    """
+    number = detail.mismatch.number
+    waiting = {
+        wait.rank
+        for node in finding.nodes
+        for wait in node.waits
+        if not (number and wait.op.number != number)
+    }
+    for rank in party.ranks:
+        view = frame.ranks.get(rank) if rank in waiting else None
+        location = working_location(view) if view is not None else None
+        if location is None or location.kind not in OP_WAITS or not location.line:
+            continue
+        if location.line.startswith(f"{site_line(party.op.site)} ("):
+            return ""
+        return f"; {folded((rank,))} waits at {location.line}"
+    return ""
 
 
 def _rows(number: int) -> str:
