@@ -224,7 +224,7 @@ def waits_for_key(scene: Scene, rank: int = 2) -> None:
 CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
     (stuck_worker, "dataloader", "worker 2 of 4 (pid 90112): read /data/shard-0412, state D",
      "/data/shard-0412"),
-    (stuck_worker_by_stack, "dataloader", "lock at data.py:31", "--pid 90112"),
+    (stuck_worker_by_stack, "dataloader", "another thread at data.py:31", "--pid 90112"),
     (unknown_worker, "dataloader", "(pid 90112): read /data/shard-0412", "/data/shard-0412"),
     (loads_itself, "dataloader", "loads the next batch itself: read /nfs/shard-7, state D",
      "/nfs/shard-7"),

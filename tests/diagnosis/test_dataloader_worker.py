@@ -29,27 +29,27 @@ WORKER = (
 
 @pytest.mark.parametrize(("frames", "call", "text"), [
     ((frame("data.py:31", "decode", "time.sleep(3)"), *WORKER), "clock_nanosleep",
-     "sleeping at data.py:31 (decode)"),
+     "sleeps at data.py:31 (decode)"),
     ((frame("data.py:31", "decode", "lock.acquire()"), *WORKER), "futex",
-     "lock at data.py:31 (decode)"),
+     "waits for a lock or another thread at data.py:31 (decode)"),
     ((frame(f"{DATA}/dataset.py:9", "__getitem__"), *WORKER), "futex",
      "at torch/utils/data/dataset.py:9 (__getitem__)"),
     ((frame("data.py:8", "__setstate__", "time.sleep(3)"), frame(f"{POOL}/queues.py:113", "get"),
-      *WORKER[1:]), "clock_nanosleep", "sleeping at data.py:8 (__setstate__)"),
+      *WORKER[1:]), "clock_nanosleep", "sleeps at data.py:8 (__setstate__)"),
     ((frame(f"{POOL}/popen_fork.py:73", "_launch", "os._exit(code)"), *FORKED[1:]), "futex", ""),
     ((frame(f"{POOL}/connection.py:257", "poll"), frame(f"{POOL}/queues.py:113", "get"),
       *WORKER[1:]), "poll", "waits for the next index, for"),
     ((frame(f"{POOL}/queues.py:94", "put"), *WORKER[1:]), "futex",
-     "lock at multiprocessing/queues.py:94 (put)"),
+     "waits for a lock or another thread at multiprocessing/queues.py:94 (put)"),
     ((frame("data.py:40", "connect", "sock.connect(a)"), frame("data.py:9", "init"), *WORKER[1:]),
-     "connect", "socket at data.py:40 (connect)"),
+     "connect", "waits for a socket at data.py:40 (connect)"),
     (FORKED, "futex", "is still in its fork, asleep on a lock"),
     (FORKED, "", "is still in its fork, for"),
     ((frame("lib.py:10", "_after_fork", "_lock.acquire()"), *FORKED), "futex",
-     "is still in its fork: lock at lib.py:10 (_after_fork)"),
+     "is still in its fork: waits for a lock or another thread at lib.py:10 (_after_fork)"),
     ((frame("lib.py:10", "_after_fork", "_lock.acquire()"),
       frame(f"{POOL}/popen_fork.py:66", "Popen._launch"), *FORKED[1:]), "futex",
-     "is still in its fork: lock at lib.py:10 (_after_fork)"),
+     "is still in its fork: waits for a lock or another thread at lib.py:10 (_after_fork)"),
     ((), "futex", ""),
 ])  # fmt: skip
 def test_a_workers_own_frames_show_what_it_does(
@@ -72,6 +72,60 @@ def test_a_workers_own_frames_show_what_it_does(
     assert verdict.why.layer == ("software" if forks else "data")
     assert any("gh-112275" in line for line in verdict.evidence) == (forks and call == "futex")
     assert verdict.next == f"py-spy dump {'--native ' if forks else ''}--pid 90112"
+
+
+@pytest.mark.parametrize("inner", [
+    (frame("fetch.py:8", "download"),),
+    (frame("/usr/lib/python3.11/socket.py:706", "readinto"),
+     frame("/venv/lib/python3.11/site-packages/store.py:8", "download")),
+])  # fmt: skip
+def test_of_a_worker_that_polls_its_thread_that_loads_is_told(
+    inner: tuple[wire.TraceFrame, ...],
+) -> None:
+    def play(scene: Scene) -> None:
+        scene.fetches(2, worker=2, pid=90112)
+        scene.worker(2, 90112, "S", "clock_nanosleep")
+        polls = frame("/venv/lib/python3.11/site-packages/stream.py:9", "wait", "sleep(TICK)")
+        scene.actors[2].child_stacks[90112] = (polls, *WORKER)
+        other = (frame("/usr/lib/python3.11/threading.py:320", "wait"),)
+        scene.actors[2].child_threads = tuple(
+            wire.ThreadStack(n, 90112 + n, name, False, False, frames)
+            for n, (name, frames) in enumerate((("loader", inner), ("feeder", other)), 1)
+        )
+
+    text = only(absent(play).settle()).why.text
+    told = text.partition("(pid 90112): sleeps at stream.py:9 (wait)")[2]
+    line = f"{inner[-1].file.rpartition('/')[2]}:8 (download)"
+    assert told.startswith(f', and its thread "loader" is at {line}')
+
+
+def test_a_process_that_a_worker_started_is_told() -> None:
+    def play(scene: Scene) -> None:
+        scene.fetches(2, worker=2, pid=90112)
+        scene.worker(2, 90112, "S", "wait4")
+        scene.worker(2, 90111, "S", "poll")
+        child = wire.Process(90120, "S", "ffmpeg", "", "read", "", 0, 0, parent=90112)
+        scene.actors[2].children.append(child)
+        waits = frame("/usr/lib/python3.11/subprocess.py:2011", "_try_wait")
+        scene.actors[2].child_stacks[90112] = (waits, frame("data.py:12", "decode"), *WORKER)
+
+    text = only(absent(play).settle()).why.text
+    does = (
+        "waits for a process that it started: pid 90120 (ffmpeg), state S; at data.py:12 (decode)"
+    )
+    assert f"(pid 90112): {does}" in text
+
+
+def test_what_a_worker_started_is_no_worker() -> None:
+    scene = Unprepared(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=40)
+    scene.at(2, *DATALOADER)
+    scene.worker(2, 4711, "S", "read")
+    scene.actors[2].children.append(
+        wire.Process(4720, "S", "cat", "wait_for_partner", "openat", "", 0, 0, parent=4711)
+    )
+    text = only(scene.settle(12)).why.text
+    assert "a DataLoader worker (pid 4711), which started pid 4720 (cat): openat" in text
 
 
 def test_a_fetch_of_another_thread_is_not_why_a_rank_is_absent() -> None:
@@ -106,9 +160,10 @@ def test_without_a_recorder_the_worker_that_does_not_poll_its_queue_is_the_one(s
     verdict = only(scene.settle(12))
     assert (verdict.culprits, verdict.why.cause) == ((2,), "dataloader")
     told = [text for text in verdict.evidence if "its child" in text]
+    text = "waits for a lock or another thread at data.py:12 (read)"
     if stuck == 1:
-        assert "a DataLoader worker (pid 4711): lock at data.py:12 (read)" in verdict.why.text
+        assert f"a DataLoader worker (pid 4711): {text}" in verdict.why.text
         assert told == []
     else:
-        text = "waits for a lock or another thread at data.py:12 (read) `with lock:`"
-        assert told == [f"its child pid {pid} (pt_data_worker) {text}" for pid in (4711, 4712)]
+        found = [f"its child pid {n} (pt_data_worker) {text} `with lock:`" for n in (4711, 4712)]
+        assert told == found

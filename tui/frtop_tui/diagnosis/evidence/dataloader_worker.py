@@ -18,12 +18,14 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     locate,
 )
 from frtop_tui.job.model import Rank
+from frtop_tui.job.stack_frames import is_user_code
 
 _LOADER: Final = re.compile(r"(?:^|/)torch/utils/data/")
 _LOOP: Final = re.compile(r"/_utils/worker\.py$")
 _QUEUE: Final = re.compile(r"(?:^|/)(?:multiprocess(?:ing)?/(?:queues|connection)|selectors)\.py$")
 _FORK: Final = re.compile(r"(?:^|/)multiprocess(?:ing)?/popen_fork\.py$")
 _NAME: Final = "pt_data_worker"
+_OUTSIDE: Final = frozenset({"file_io", "file_lock", "socket", "pipe", "child"})
 _WAITS: Final = frozenset({"lock", "sleeping", "socket", "pipe", "child"})
 
 
@@ -55,6 +57,14 @@ def worker_of(view: Rank) -> wire.Process | None:
     return next((child for child in _children(view) if pids == (child.pid,)), None)
 
 
+def starter_of(view: Rank, process: wire.Process) -> wire.Process:
+    """The rank's own child that a process stems from: itself, or a worker that started it."""
+    by_pid = {one.pid: one for one in _children(view)}
+    while (above := by_pid.pop(process.parent, None)) is not None:
+        process = above
+    return process
+
+
 def _children(view: Rank) -> tuple[wire.Process, ...]:
     return view.snapshot.processes[1:] if view.snapshot is not None else ()
 
@@ -78,10 +88,29 @@ def worker_stack(view: Rank, worker: wire.Process) -> WorkerStack | None:
     return WorkerStack(is_forking, location=location)
 
 
+def loading_threads(view: Rank, worker: wire.Process) -> tuple[wire.ThreadStack, ...]:
+    """A worker's other threads in program code, at a file or a connection.
+
+    Its main thread may wait for what one of them loads.
+    """
+    main = _main_stack(view, worker)
+    return tuple(
+        one
+        for one in _threads(view, worker)
+        if one is not main
+        and one.frames
+        and (any(map(is_user_code, one.frames)) or locate(one).kind in _OUTSIDE)
+    )
+
+
+def _threads(view: Rank, worker: wire.Process) -> tuple[wire.ThreadStack, ...]:
+    dumps = view.snapshot.dumps if view.snapshot is not None else ()
+    return next((dump.threads for dump in dumps if dump.pid == worker.pid), ())
+
+
 def _main_stack(view: Rank, worker: wire.Process) -> wire.ThreadStack | None:
     """The stack of the loading thread; the worker's other thread feeds its queue."""
-    dumps = view.snapshot.dumps if view.snapshot is not None else ()
-    threads = next((dump.threads for dump in dumps if dump.pid == worker.pid), ())
+    threads = _threads(view, worker)
     main = next((t for t in threads if t.tid == worker.pid), threads[0] if threads else None)
     return main if main is not None and main.frames else None
 

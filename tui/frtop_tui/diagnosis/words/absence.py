@@ -20,6 +20,8 @@ from frtop_tui.diagnosis.evidence.absence_cause import (
 from frtop_tui.diagnosis.evidence.dataloader_worker import (
     WorkerStack,
     children_in_question,
+    loading_threads,
+    starter_of,
     worker_stack,
 )
 from frtop_tui.diagnosis.evidence.program_end import ProgramEnd
@@ -41,6 +43,7 @@ from frtop_tui.diagnosis.evidence.working_thread import (
     kernel_view,
     name_of,
     program_threads,
+    thread_name,
     working_name,
     working_process,
     working_stack,
@@ -76,6 +79,8 @@ _MOST: Final = 4
 """How many threads or children are listed."""
 _FOR_OTHERS: Final = frozenset[Cause]({"lock", "pipe", "dataloader", "subprocess", "unknown"})
 """Causes with which a rank may wait for a child that has ended."""
+_WITHIN: Final = frozenset({"lock", "sleeping", "unknown"})
+"""Places where a worker's main thread may wait for another thread, or poll for it."""
 _FOR_CHILDREN: Final = _FOR_OTHERS | {"socket", "sleeping"}
 """Causes with which it may wait for a child that lives: it may ask now and then."""
 
@@ -312,12 +317,13 @@ def _loading(
         return text, _file_step(working_process(view)) or stacks_step(view)
     doing, forking = _file_text(worker).strip(), batch.worker_is_forking
     if worker is not None and stack is not None and (forking or not doing):
-        doing = _worker_text(stack, worker)
+        doing = _worker_text(view, stack, worker)
     last_fetch = view.status.fetch if view.status is not None else None
     pid = last_fetch.worker_pid if last_fetch is not None else 0
     if worker is not None:
         pid = worker.pid
-    text = f"{name} waits for {_worker_name(batch)}{f': {doing}' if doing else ''}{since}"
+    waited_for = _worker_name(view, batch)
+    text = f"{name} waits for {waited_for}{f': {doing}' if doing else ''}{since}"
     return text, _file_step(worker) or stacks_step(view, pid, native=forking)
 
 
@@ -328,24 +334,36 @@ def _worker_evidence(batch: BatchWait) -> tuple[str, ...]:
     return (*_process_evidence(batch.worker), *([_LOCKED_AT_FORK] if locked else []))
 
 
-def _worker_name(batch: BatchWait) -> str:
+def _worker_name(view: Rank, batch: BatchWait) -> str:
     """`DataLoader worker 2 of 4 (pid 90112)`, as far as known."""
     fetch = batch.fetch
     if fetch is not None and fetch.worker >= 0:
         count = f" of {fetch.workers}" if fetch.workers else ""
         pid = f" (pid {fetch.worker_pid})" if fetch.worker_pid else ""
         return f"DataLoader worker {fetch.worker}{count}{pid}"
-    return "a DataLoader worker" + (f" (pid {batch.worker.pid})" if batch.worker else "")
+    if batch.worker is None:
+        return "a DataLoader worker"
+    worker = starter_of(view, batch.worker)
+    started = ""
+    if worker is not batch.worker:
+        started = f", which started pid {batch.worker.pid} ({batch.worker.name})"
+    return f"a DataLoader worker (pid {worker.pid}){started}"
 
 
-def _worker_text(stack: WorkerStack, worker: wire.Process) -> str:
-    """`sleeping at data.py:31 (decode)`: what a worker does; "" if not known."""
+def _worker_text(view: Rank, stack: WorkerStack, worker: wire.Process) -> str:
+    """`sleeps at data.py:31 (decode)`: what a worker does; "" if not known."""
     text, location = "", stack.location
     if stack.awaits_index:
         text = "waits for the next index"
     elif location is not None and location.line:
-        known = "" if location.kind in ("unknown", "dataloader") else f"{location.kind} "
-        text = f"{known}at {location.line}"
+        text = f"at {location.line}"
+        if location.kind not in ("unknown", "dataloader"):
+            does = LOCATIONS[location.kind].text.rstrip(":,")
+            text = f"{does}{_other_end_text(view, location.kind, worker)} {text}"
+        threads = loading_threads(view, worker) if location.kind in _WITHIN else ()
+        if len(threads) == 1:
+            at = line_and_function(user_frame(threads[0].frames))
+            text += f", and its {thread_name(threads[0])} is at {at}"
     if not stack.is_forking:
         return text
     if location is None and not stack.awaits_index:
@@ -424,7 +442,12 @@ def _other_end_text(view: Rank, kind: LocationKind, process: wire.Process | None
         return f" {system_call(process)} {file}" if file else ""
     if kind != "child" or view.snapshot is None:
         return ""
-    children = view.snapshot.processes[1 : 1 + _MOST_CHILDREN]
+    of_worker = process is not None and process.pid in {
+        one.pid for one in view.snapshot.processes[1:]
+    }
+    children = [
+        one for one in view.snapshot.processes[1:] if not of_worker or one.parent == process.pid
+    ][:_MOST_CHILDREN]
     texts = [f"pid {child.pid} ({child.name}), state {child.state}" for child in children]
     return f": {'; '.join(texts)};" if texts else ""
 
