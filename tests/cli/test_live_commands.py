@@ -11,11 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from connect.scripted_source import ScriptedSource
+from diagnosis.scenes import frame as frame_of
+from diagnosis.scenes import three_wait
 from frtop_probe import wire
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED
 from frtop_probe.unprepared.worker import SCAN_TOOK_TOO_LONG
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
+from frtop_tui.connect import followers
 from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis import confirmation
 from frtop_tui.diagnosis.model import Frame
@@ -291,6 +294,28 @@ def test_a_healthy_report_waits_for_what_tells_who_is_slow(
 
     found = live_command.wait_for_report(source, 20.0, report)
     assert (found.statistics is not None) == comes
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_mismatch_waits_shortly_for_the_lines_that_led_to_its_ops(
+    comes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followers, "follower_kinds", tuple)
+    scene = three_wait(3)
+    scene.waits([2], "barrier", for_s=3, site=None)
+    c10d = frame_of("torch/distributed/distributed_c10d.py:9", "barrier")
+    scene.at(2, c10d, frame_of("train.py:40", "validate"))
+    source = ScriptedSource([scene.judge().frame])
+    looked = scene.settle()
+    begin = time.monotonic()
+
+    def report(_: str) -> None:
+        if comes and time.monotonic() - begin > 0.2:
+            source.give(looked)
+
+    found = live_command.wait_for_report(source, 20.0, report)
+    evidence = found.verdicts[0].evidence
+    assert any("waits at train.py:40 (validate)" in line for line in evidence) == comes
 
 
 def test_time_in_which_hosts_are_only_being_reached_does_not_count(

@@ -154,6 +154,12 @@ def locks_file_unseen(scene: Scene, rank: int = 2) -> None:
     scene.kernel(rank, "S", "flock", "", "/ckpt/.lock")
 
 
+def polls_lock_file(scene: Scene, rank: int = 2) -> None:
+    at = "/venv/lib/python3.11/site-packages/filelock/_api.py:1177"
+    scene.at(rank, frame(at, "_poll_until_acquired", "time.sleep(poll_interval)"))
+    scene.kernel(rank, syscall="clock_nanosleep", wchan="hrtimer_nanosleep")
+
+
 def worker_locks_file(scene: Scene, rank: int = 2) -> None:
     scene.fetches(rank, worker=2, pid=90112)
     scene.worker(rank, 90112, "S", "flock", "/data/.lock")
@@ -256,6 +262,7 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
     (locks_file_by_library, "lock", "lock.py:5", "cat /proc/locks"),
     (locks_file_with_fcntl, "lock", "fcntl /ckpt/.lock", "lslocks | grep -F /ckpt/.lock"),
     (locks_file_unseen, "lock", "flock /ckpt/.lock", "fuser /ckpt/.lock"),
+    (polls_lock_file, "lock", "a file that another process has locked", "has ended: remove it"),
     (worker_locks_file, "dataloader", "(pid 90112): flock /data/.lock", "lslocks"),
 ]  # fmt: skip
 

@@ -32,3 +32,17 @@ def test_the_stack_of_a_stopped_child_is_requested_too() -> None:
     scene.settle()
     scene.pass_time(6)
     assert scene.judge().look_requests[0] == ("node0", 3, (90112,), True)
+
+
+def test_ranks_whose_ops_differ_are_looked_at_at_once() -> None:
+    scene = three_wait(1)
+    scene.waits([2], "barrier", for_s=1)
+    assert {look.key for look in scene.judge().look_requests} == {1, 3}
+
+
+def test_ranks_whose_ops_differed_are_not_looked_at_while_the_job_goes_on() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", number=8, ago=5)
+    scene.does([2], "barrier", number=8, ago=5)
+    scene.does(range(4), "all_reduce", number=9, ago=1)
+    assert not scene.judge().look_requests

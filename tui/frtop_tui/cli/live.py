@@ -16,6 +16,7 @@ from frtop_probe import wire
 from frtop_tui.cli.output import show_progress
 from frtop_tui.connect.source import Source
 from frtop_tui.diagnosis.confirmation import Settling
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable, UsageError
 from frtop_tui.job.model import Problem
@@ -42,7 +43,8 @@ FIRST_ANSWER_S: Final = 3.0
 FAILED_S: Final = 1.5
 """Hosts that have failed for this long will not answer; an agent that has just ended may return."""
 BESIDE_S: Final = 1.0
-"""How long a settled verdict waits for what belongs beside it, such as the output of a rank."""
+"""How long a settled verdict waits for what belongs beside it: the output of a rank, the lines that
+led to ops that differ."""
 
 
 def connect(options: argparse.Namespace) -> LiveSource:
@@ -164,10 +166,20 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
             return False
         nonlocal settled_s
         settled_s = min(settled_s, waited_s)
-        lacking = any(kind.lacks(frame) for kind in follower_kinds())
+        lacking = _awaits_lines(frame) or any(kind.lacks(frame) for kind in follower_kinds())
         return not lacking or waited_s - settled_s > BESIDE_S
 
     return _wait_until(can_be_reported, source, wait_s, report)
+
+
+def _awaits_lines(frame: Frame) -> bool:
+    """Whether a look may still show which lines led to ops that differ."""
+    differ = (party[0] for one in frame.verdicts if one.kind == "mismatch" for party in one.parties)
+    views = (frame.ranks[rank] for rank in differ if rank in frame.ranks)
+    return any(
+        view.state not in ("dead", "done") and last_activity_ns(view) > view.stacks_taken_ns
+        for view in views
+    )
 
 
 def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:

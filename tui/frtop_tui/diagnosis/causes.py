@@ -238,7 +238,8 @@ LOCATIONS: Final[Mapping[LocationKind, LocationWords]] = {
     "file_lock": LocationWords(
         "lock",
         "waits for a file that another process has locked:",
-        "lslocks: which process holds the file?",
+        "lslocks: which process holds the file? if none does, whoever made the lock file has"
+        " ended: remove it",
     ),
     "build_lock": LocationWords(
         "lock",

@@ -149,7 +149,7 @@ def in_question(
 ) -> list[int]:
     """Ranks worth a look, the most useful first: culprits, absent ranks, waiting ranks."""
     every = chain(
-        (rank for one in findings for rank in _to_compare(one)),
+        (rank for one in findings for rank in _that_differ(one)),
         (rank for one in findings for rank in one.culprits[:SUSPECTS_PER_NODE]),
         (
             rank
@@ -169,9 +169,11 @@ def in_question(
     return list(order)
 
 
-def _to_compare(finding: Finding) -> tuple[int, ...]:
-    """Ranks whose earlier ops have to be compared, too."""
+def _that_differ(finding: Finding) -> tuple[int, ...]:
+    """Ranks whose ops differ: their stacks show which lines led there, their rings earlier ops."""
     detail = finding.detail
-    if not isinstance(detail, OpsDiffer) or finding.confidence == "confirmed":
+    if not isinstance(detail, OpsDiffer):
         return ()
-    return detail.mismatch.first_pair
+    compared = detail.mismatch.first_pair if finding.confidence != "confirmed" else ()
+    blocked = detail.mismatch.parties[:2] if detail.blocking else ()
+    return (*compared, *(party.ranks[0] for party in blocked))

@@ -39,6 +39,11 @@ def is_user_code(frame: wire.TraceFrame) -> bool:
     return not frame.native and _is_user_file(frame.file, frame.module)
 
 
+def is_user_line(site: wire.Site | None) -> bool:
+    """Whether a call site is outside torch, the standard library and installed packages."""
+    return site is not None and _is_user_file(site.file, "")
+
+
 # The stacks of a job show few functions, again and again: each is searched once.
 @lru_cache(maxsize=4096)
 def _is_user_file(path: str, module: str) -> bool:

@@ -176,7 +176,7 @@ def deadlock(finding: Finding, detail: Deadlock, frame: BaseFrame, tense: Tense)
         f"{' and '.join(waits[:3])} {tense.of('wait', 'waited')} for each other: a deadlock",
         Why.of("deadlock", why),
         step,
-        tuple(wait_evidence(node, frame.now_ns) for node in detail.nodes[:4]),
+        tuple(wait_evidence(node, frame) for node in detail.nodes[:4]),
         tuple(missing),
     )
 

@@ -442,13 +442,13 @@ def _other_end_text(view: Rank, kind: LocationKind, process: wire.Process | None
         return f" {system_call(process)} {file}" if file else ""
     if kind != "child" or view.snapshot is None:
         return ""
-    of_worker = process is not None and process.pid in {
-        one.pid for one in view.snapshot.processes[1:]
-    }
-    children = [
-        one for one in view.snapshot.processes[1:] if not of_worker or one.parent == process.pid
-    ][:_MOST_CHILDREN]
-    texts = [f"pid {child.pid} ({child.name}), state {child.state}" for child in children]
+    children = view.snapshot.processes[1:]
+    if process is not None and any(one is process for one in children):  # a worker
+        children = tuple(one for one in children if one.parent == process.pid)
+    texts = [
+        f"pid {child.pid} ({child.name}), state {child.state}"
+        for child in children[:_MOST_CHILDREN]
+    ]
     return f": {'; '.join(texts)};" if texts else ""
 
 

@@ -11,11 +11,13 @@ from frtop_probe.consistency.signatures import SIZELESS
 from frtop_tui.diagnosis.blocked.ops_by_stack import EITHER, is_either
 from frtop_tui.diagnosis.evidence.death import Death
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen, ProgressSign
+from frtop_tui.diagnosis.evidence.rank_activity import working_location
+from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, kind_of, number_of, rank_set
 from frtop_tui.job.issuer_words import brief_issuer
-from frtop_tui.job.model import Rank
+from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded, group_label, shortened
-from frtop_tui.job.stack_frames import site_line
+from frtop_tui.job.stack_frames import is_user_line, site_line
 from frtop_tui.job.units import byte_size, counted, duration, percent, timing
 from frtop_tui.job.unprepared import age_words
 
@@ -133,8 +135,20 @@ def at_line(op: wire.Op) -> str:
     return f" at {site_line(op.site)}" if op.site is not None else ""
 
 
-def wait_evidence(node: WaitNode, now_ns: int) -> str:
-    oldest = node.oldest
+def line_of_wait(view: Rank | None, op: wire.Op) -> str:
+    """The line of the program at which a rank waits in an op: `train.py:40 (validate)`.
+
+    The op's own line may be unknown, or that of a framework which issues all ops. "" if it says the
+    same, or if no current stack shows it.
+    """
+    location = working_location(view) if view is not None else None
+    if location is None or location.kind not in OP_WAITS:
+        return ""
+    return "" if location.line.startswith(f"{site_line(op.site)} (") else location.line
+
+
+def wait_evidence(node: WaitNode, frame: BaseFrame) -> str:
+    oldest, now_ns = node.oldest, frame.now_ns
     text = f"rank {oldest.rank} waits in {op_text(node)}"
     if oldest.undated:
         return f"{text}{at_line(oldest.op)}; its dump does not show for how long"
@@ -142,6 +156,9 @@ def wait_evidence(node: WaitNode, now_ns: int) -> str:
     if oldest.op.usual_count and oldest.op.site is not None:
         text += f" (usually {timing(oldest.op.usual_ns)} there)"
     text += at_line(oldest.op)
+    if not is_user_line(oldest.op.site):
+        line = line_of_wait(frame.ranks.get(oldest.rank), oldest.op)
+        text += f"{', from' if oldest.op.site is not None else ' at'} {line}" if line else ""
     return text if oldest.sure else f"{text}; seen from outside only, not by its stack"
 
 

@@ -56,7 +56,7 @@ def exited(_finding: Finding, detail: Exited, frame: BaseFrame, tense: Tense) ->
     ][:4]
     if node is not None:
         before = f" before {op_text(node)}"
-        evidence.append(wait_evidence(node, frame.now_ns))
+        evidence.append(wait_evidence(node, frame))
     evidence += broken_evidence(views, detail.victims)
     text = (
         f"it ended by itself {duration(max(ages))} ago while others still had ops to do:"

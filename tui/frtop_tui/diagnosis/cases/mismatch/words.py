@@ -9,8 +9,6 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.cases.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.cases.mismatch.compare import Mismatch, Party
 from frtop_tui.diagnosis.cases.mismatch.detect import OpsDiffer
-from frtop_tui.diagnosis.evidence.rank_activity import working_location
-from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import kind_of
 from frtop_tui.diagnosis.model import Sentences, Why
@@ -20,12 +18,12 @@ from frtop_tui.diagnosis.words.phrases import (
     at_line,
     in_module,
     label_of,
+    line_of_wait,
     signature_text,
     who,
 )
 from frtop_tui.job.model import BaseFrame, DivergenceHint
 from frtop_tui.job.naming import folded
-from frtop_tui.job.stack_frames import site_line
 
 MOST_PAIRS: Final = 6
 """Pairs of splits that are listed as evidence."""
@@ -131,10 +129,7 @@ def _splits_differ(
 
 
 def _waits_at(party: Party, finding: Finding, detail: OpsDiffer, frame: BaseFrame) -> str:
-    """`; rank 2 waits at train.py:40 (validate)`: which line of the program led to the op.
-
-    The op's own line may be unknown, or a framework's that issues all ops. "" if it says the same.
-    """
+    """`; rank 2 waits at train.py:40 (validate)`: which line of the program led to the op."""
     number = detail.mismatch.number
     waiting = {
         wait.rank
@@ -142,15 +137,9 @@ def _waits_at(party: Party, finding: Finding, detail: OpsDiffer, frame: BaseFram
         for wait in node.waits
         if not (number and wait.op.number != number)
     }
-    for rank in party.ranks:
-        view = frame.ranks.get(rank) if rank in waiting else None
-        location = working_location(view) if view is not None else None
-        if location is None or location.kind not in OP_WAITS or not location.line:
-            continue
-        if location.line.startswith(f"{site_line(party.op.site)} ("):
-            return ""
-        return f"; {folded((rank,))} waits at {location.line}"
-    return ""
+    found = ((rank, line_of_wait(frame.ranks.get(rank), party.op)) for rank in party.ranks)
+    lines = (f"; {folded((n,))} waits at {line}" for n, line in found if line and n in waiting)
+    return next(lines, "")
 
 
 def _rows(number: int) -> str:

@@ -44,7 +44,7 @@ def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: T
     absence = absence_of(by_handler(view) if node.rpc is not None else view, frame.now_ns)
     absence = _of_ended_program(view, absence)
     evidence = [
-        wait_evidence(node, frame.now_ns),
+        wait_evidence(node, frame),
         *absence.evidence,
         progress_text(blamed.progress, finding.culprits),
     ]
@@ -129,7 +129,7 @@ def never_joined(
         head,
         Why.of(finding.cause, text),
         step,
-        (wait_evidence(node, frame.now_ns), unreachable),
+        (wait_evidence(node, frame), unreachable),
         (f"{named} cannot be seen", *_missing(frame, node, members_unknown=detail.members_unknown)),
         waits,
     )

@@ -88,7 +88,7 @@ def stuck(finding: Finding, detail: Stuck, frame: BaseFrame, tense: Tense) -> Se
         head,
         absence.why,
         absence.next,
-        (wait_evidence(node, frame.now_ns), *absence.evidence),
+        (wait_evidence(node, frame), *absence.evidence),
         absence.missing,
         tense.waits(finding.victims),
     )
@@ -185,7 +185,7 @@ def in_doubt(
         "; ".join([f"{tense.waits(node.waiting)} in {op_text(node)}", *heads]),
         Why.of(finding.cause, why),
         step,
-        (wait_evidence(node, frame.now_ns), *places, *(_link_texts(links) if links else ())),
+        (wait_evidence(node, frame), *places, *(_link_texts(links) if links else ())),
         () if node.rpc is not None else missing_members(frame.ranks, node),
     )
 
@@ -216,7 +216,7 @@ def lagging_devices(
         head + (", or its dump is the oldest" if node.undated else ""),
         Why.of("device", text),
         f"look at the device of {named}: nvidia-smi, dmesg; what ran there before it?",
-        (wait_evidence(node, frame.now_ns),),
+        (wait_evidence(node, frame),),
     )
 
 
