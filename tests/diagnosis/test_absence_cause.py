@@ -43,6 +43,24 @@ def test_a_rank_that_reads_its_input_is_never_called_hung(play: Callable[[Scene]
     assert found.health == "held up"
 
 
+def test_a_thread_that_an_exception_ended_is_told_where_one_is_waited_for() -> None:
+    def play(scene: Scene) -> None:
+        queue = frame("/usr/lib/python3.11/queue.py:171", "get", "self.not_empty.wait()")
+        scene.at(2, queue, frame("train.py:22", "batches"))
+        scene.kernel(2, syscall="futex", wchan="futex_wait_queue")
+        scene.actors[2].exception = wire.UncaughtException(
+            "ValueError", "row 100 has no label\nat all", "labels", False,
+            scene._ns(scene.actors[2], 12), (frame("train.py:18", "produce"),),
+        )  # fmt: skip
+
+    verdict = only(absent(play).settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "lock")
+    at = "train.py:18 (produce)"
+    ended = [line for line in verdict.evidence if line.startswith('its thread "labels" ended ')]
+    assert ended[0].endswith(f" ago: ValueError: row 100 has no label at {at}")
+    assert verdict.next == f"look at {at}: the thread that ended there may be waited for"
+
+
 @pytest.mark.parametrize(("play", "cause", "text", "step"), CAUSES, ids=lambda v: getattr(
     v, "__name__", ""))  # fmt: skip
 def test_each_cause_is_named_with_its_next_step_and_is_a_hang_without_progress(

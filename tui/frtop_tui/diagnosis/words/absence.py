@@ -79,6 +79,8 @@ _MOST: Final = 4
 """How many threads or children are listed."""
 _FOR_OTHERS: Final = frozenset[Cause]({"lock", "pipe", "dataloader", "subprocess", "unknown"})
 """Causes with which a rank may wait for a child that has ended."""
+_MOST_OF_TEXT: Final = 160
+"""Characters of an exception's text."""
 _WITHIN: Final = frozenset({"lock", "sleeping", "unknown"})
 """Places where a worker's main thread may wait for another thread, or poll for it."""
 _FOR_CHILDREN: Final = _FOR_OTHERS | {"socket", "sleeping"}
@@ -131,6 +133,35 @@ def stuck_children(view: Rank, cause: Cause) -> tuple[str, ...]:
         does = "is stopped" if child.state in "Tt" else f"is in{file}" if file else does
         found.append(f"its child pid {child.pid} ({child.name}) {does}{_at(place)}")
     return tuple(found)
+
+
+def _ended_thread(view: Rank, cause: AbsenceCause, now_ns: int) -> tuple[str, ...]:
+    """The last thread that an exception ended: the rank may wait for it."""
+    raised = view.exception
+    if raised is None or raised.main or cause.cause not in _FOR_OTHERS:
+        return ()
+    since = f" {duration(view.age_s(raised.at_ns, now_ns))} ago" if now_ns else ""
+    lines = raised.text.strip().splitlines()
+    text = f": {lines[0][:_MOST_OF_TEXT]}" if lines else ""
+    at = f" at {line_and_function(user_frame(raised.frames))}" if raised.frames else ""
+    return (f'its thread "{raised.thread}" ended{since}: {raised.kind}{text}{at}',)
+
+
+def _ended_thread_step(view: Rank, cause: AbsenceCause) -> str:
+    """Where that thread ended, if the rank waits for one, and nothing shows for which."""
+    chain, raised = cause.chain, view.exception
+    if cause.cause != "lock" or (chain is not None and chain.end is not None):
+        return ""
+    if raised is None or not raised.frames:
+        return ""
+    line = line_and_function(user_frame(raised.frames))
+    return f"look at {line}: the thread that ended there may be waited for"
+
+
+def _children_evidence(view: Rank, cause: AbsenceCause, now_ns: int) -> tuple[str, ...]:
+    told = cause.batch is not None and cause.batch.worker is not None
+    stuck = () if told else stuck_children(view, cause.cause)
+    return (*stuck, *ended_children(view, cause.cause, now_ns))
 
 
 def ended_children(view: Rank, cause: Cause, now_ns: int) -> tuple[str, ...]:
@@ -211,9 +242,9 @@ def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Ab
             evidence += others_evidence(view)
     else:
         text, step = "nothing that was seen shows what it is doing", stacks_step(view)
-    if cause.batch is None or cause.batch.worker is None:
-        evidence += stuck_children(view, cause.cause)
-    evidence += ended_children(view, cause.cause, now_ns)
+    ended = _ended_thread(view, cause, now_ns)
+    evidence = (*ended, *evidence, *_children_evidence(view, cause, now_ns))
+    step = (_ended_thread_step(view, cause) if ended else "") or step
     return Absence(Why(cause.cause, cause.layer, text), step, evidence, missing)
 
 
