@@ -43,6 +43,19 @@ def test_a_rank_that_reads_its_input_is_never_called_hung(play: Callable[[Scene]
     assert found.health == "held up"
 
 
+@pytest.mark.parametrize("stays", [True, False])
+def test_of_a_rank_that_runs_a_child_that_stays_at_a_file_is_told(*, stays: bool) -> None:
+    scene = absent(computes)
+    scene.worker(2, 90112, "S", "openat", "/data/episode-7")
+    for _ in range(10):
+        scene.pass_time(0.5)
+        (child,) = scene.actors[2].children
+        scene.actors[2].children = [replace(child, cpu_ns=child.cpu_ns + (not stays))]
+        told_of = only(scene.judge().frame).evidence
+    text = "its child pid 90112 (pt_data_worker) is in openat /data/episode-7"
+    assert (text in told_of) == stays
+
+
 def test_a_thread_that_an_exception_ended_is_told_where_one_is_waited_for() -> None:
     def play(scene: Scene) -> None:
         queue = frame("/usr/lib/python3.11/queue.py:171", "get", "self.not_empty.wait()")

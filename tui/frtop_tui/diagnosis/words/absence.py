@@ -123,10 +123,12 @@ def _where(view: Rank, stack: wire.ThreadStack) -> str:
 
 def stuck_children(view: Rank, cause: Cause) -> tuple[str, ...]:
     """Children at a file, or stopped: the rank may wait for what one of them does."""
-    if cause not in _FOR_CHILDREN or view.snapshot is None:
+    if cause not in (*_FOR_CHILDREN, "computing") or view.snapshot is None:
         return ()
     pids, found = children_in_question(view), []
     for child in (one for one in view.snapshot.processes[1:] if one.pid in pids):
+        if cause == "computing" and not _stays(view, child):
+            continue  # it may poll for a child, or compute while others load batches ahead
         stack = worker_stack(view, child)
         place = (stack.location if stack is not None else None) or locate(None, child)
         does, file = LOCATIONS[place.kind].text.rstrip(":,"), _file_text(child)
@@ -162,6 +164,13 @@ def _children_evidence(view: Rank, cause: AbsenceCause, now_ns: int) -> tuple[st
     told = cause.batch is not None and cause.batch.worker is not None
     stuck = () if told else stuck_children(view, cause.cause)
     return (*stuck, *ended_children(view, cause.cause, now_ns))
+
+
+def _stays(view: Rank, child: wire.Process) -> bool:
+    """Whether two looks found a child in the same call, and it did nothing in between."""
+    before = view.prior_snapshot.processes[1:] if view.prior_snapshot is not None else ()
+    did = (child.pid, child.syscall, child.file, child.cpu_ns, child.io_bytes)
+    return any((o.pid, o.syscall, o.file, o.cpu_ns, o.io_bytes) == did for o in before)
 
 
 def ended_children(view: Rank, cause: Cause, now_ns: int) -> tuple[str, ...]:
