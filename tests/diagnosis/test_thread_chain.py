@@ -149,6 +149,7 @@ def test_where_nobody_is_known_to_be_meant_the_threads_of_the_program_are_listed
     assert f"waits at ckpt.py:70 (finish) for a future{several};" in verdict.why.text
     assert 'thread "metrics" is at metrics.py:9 (loop), in clock_nanosleep' in verdict.evidence
     assert 'thread "saver" is at ckpt.py:12 (save), in openat' in verdict.evidence
+    assert verdict.next == 'look at ckpt.py:12 (save): thread "saver" may be waited for'
 
 
 def test_a_thread_that_waits_for_another_one_in_an_op_is_blocked_in_that_op() -> None:

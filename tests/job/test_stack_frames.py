@@ -105,6 +105,8 @@ def test_the_users_frame_is_the_innermost_outside_installed_code() -> None:
     assert user_frame_index(scenes.LOADING) == 6
     assert user_frame_index(scenes.PINNING) is None
     assert not is_user_code(scenes.trace_frame("run", "<frozen importlib>", 1))
+    assert not is_user_code(scenes.trace_frame("__init__", "<string>", 1))
+    assert is_user_code(scenes.trace_frame("train", "<dynamic-code>", 18))
     assert not is_user_code(scenes.trace_frame("f", "torch/nn/functional.py", 1))
 
 

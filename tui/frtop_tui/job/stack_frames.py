@@ -19,6 +19,8 @@ _PACKAGES: Final = re.compile(
     r"|(?:.*/)?(?:frtop_probe|_distutils_hack)/"
 )
 """Packages recognised by their contents, as they may run from source: torch, frtop itself."""
+_WITHOUT_FILE: Final = re.compile(r"<(?:stdin|ipython-input-[^>]*|dynamic-code)>")
+"""What a person typed, or a function that cloudpickle sent by value, as in Ray and RPC."""
 _AT_DEVICES: Final = re.compile(r"(?:^|/)torch/(?:cuda|accelerator|xpu|mps|mtia|npu)/")
 _OWN: Final = re.compile(r"(?:.*/)?frtop_probe/")
 _RECORDER: Final = re.compile(r"(?:.*/)?frtop_probe/(?:recorder|features)/(?:\w+/)*(\w+)\.py$")
@@ -49,7 +51,7 @@ def is_user_line(site: wire.Site | None) -> bool:
 def _is_user_file(path: str, module: str) -> bool:
     return not (
         not path
-        or path.startswith("<")
+        or (path.startswith("<") and not _WITHOUT_FILE.fullmatch(path))
         or _PACKAGES.match(path)
         or _INSTALLED.match(path)
         or _STDLIB.match(path)

@@ -82,7 +82,7 @@ _FOR_OTHERS: Final = frozenset[Cause]({"lock", "pipe", "dataloader", "subprocess
 _MOST_OF_TEXT: Final = 160
 """Characters of an exception's text."""
 _WITHIN: Final = frozenset({"lock", "sleeping", "unknown"})
-"""Places where a worker's main thread may wait for another thread, or poll for it."""
+"""Places where a thread may wait for another one, or poll for it."""
 _FOR_CHILDREN: Final = _FOR_OTHERS | {"socket", "sleeping"}
 """Causes with which it may wait for a child that lives: it may ask now and then."""
 
@@ -149,15 +149,27 @@ def _ended_thread(view: Rank, cause: AbsenceCause, now_ns: int) -> tuple[str, ..
     return (f'its thread "{raised.thread}" ended{since}: {raised.kind}{text}{at}',)
 
 
-def _ended_thread_step(view: Rank, cause: AbsenceCause) -> str:
-    """Where that thread ended, if the rank waits for one, and nothing shows for which."""
+def _thread_step(view: Rank, cause: AbsenceCause) -> str:
+    """Where to look if the rank waits for a thread, and nothing shows for which one.
+
+    One that an exception ended, else the only one in the program's code that neither sleeps nor
+    waits for a lock itself.
+    """
     chain, raised = cause.chain, view.exception
     if cause.cause != "lock" or (chain is not None and chain.end is not None):
         return ""
-    if raised is None or not raised.frames:
+    if raised is not None and not raised.main and raised.frames:
+        line = line_and_function(user_frame(raised.frames))
+        return f"look at {line}: the thread that ended there may be waited for"
+    others = [
+        one
+        for one in (program_threads(view) if chain is not None else ())
+        if locate(one, kernel_view(view, one)).kind not in _WITHIN
+    ]
+    if len(others) != 1:
         return ""
-    line = line_and_function(user_frame(raised.frames))
-    return f"look at {line}: the thread that ended there may be waited for"
+    line = line_and_function(user_frame(others[0].frames))
+    return f"look at {line}: {name_of(view, others[0])} may be waited for"
 
 
 def _children_evidence(view: Rank, cause: AbsenceCause, now_ns: int) -> tuple[str, ...]:
@@ -253,7 +265,7 @@ def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Ab
         text, step = "nothing that was seen shows what it is doing", stacks_step(view)
     ended = _ended_thread(view, cause, now_ns)
     evidence = (*ended, *evidence, *_children_evidence(view, cause, now_ns))
-    step = (_ended_thread_step(view, cause) if ended else "") or step
+    step = _thread_step(view, cause) or step
     return Absence(Why(cause.cause, cause.layer, text), step, evidence, missing)
 
 
