@@ -116,6 +116,20 @@ def test_a_process_that_a_worker_started_is_told() -> None:
     assert f"(pid 90112): {does}" in text
 
 
+def test_what_a_worker_started_is_told_where_it_reads_a_pipe() -> None:
+    def play(scene: Scene) -> None:
+        scene.fetches(2, worker=2, pid=90112)
+        scene.worker(2, 90112, "S", "read", "pipe:[42]")
+        child = wire.Process(90120, "S", "cat", "", "openat", "", 0, 0, parent=90112)
+        scene.actors[2].children.append(child)
+        reads = frame("/venv/lib/python3.11/site-packages/tars.py:9", "read", "self.out.read(8)")
+        scene.actors[2].child_stacks[90112] = (reads, *WORKER)
+
+    text = only(absent(play).settle()).why.text
+    reads = "waits for the other end of a pipe: read pipe:[42] at tars.py:9 (read)"
+    assert f"(pid 90112): {reads}; it started pid 90120 (cat), state S, for" in text
+
+
 def test_what_a_worker_started_is_no_worker() -> None:
     scene = Unprepared(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=40)

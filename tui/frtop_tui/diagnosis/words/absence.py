@@ -410,8 +410,11 @@ def _worker_text(view: Rank, stack: WorkerStack, worker: wire.Process) -> str:
     elif location is not None and location.line:
         text = f"at {location.line}"
         if location.kind not in ("unknown", "dataloader"):
-            does = LOCATIONS[location.kind].text.rstrip(":,")
-            text = f"{does}{_other_end_text(view, location.kind, worker)} {text}"
+            end = _other_end_text(view, location.kind, worker)
+            does = LOCATIONS[location.kind].text
+            text = f"{does if end else does.rstrip(':,')}{end} {text}"
+        if location.kind == "pipe" and (started := _started_text(view, worker)):
+            text += f"; it started {started}"
         threads = loading_threads(view, worker) if location.kind in _WITHIN else ()
         if len(threads) == 1:
             at = line_and_function(user_frame(threads[0].frames))
@@ -492,16 +495,21 @@ def _other_end_text(view: Rank, kind: LocationKind, process: wire.Process | None
     file = process.file if process is not None else ""
     if kind in ("pipe", "input"):
         return f" {system_call(process)} {file}" if file else ""
-    if kind != "child" or view.snapshot is None:
+    if kind != "child":
         return ""
-    children = view.snapshot.processes[1:]
+    texts = _started_text(view, process)
+    return f": {texts};" if texts else ""
+
+
+def _started_text(view: Rank, process: wire.Process | None) -> str:
+    """`pid 4711 (ffmpeg), state S`: the children of a DataLoader worker, or all of a rank."""
+    children = view.snapshot.processes[1:] if view.snapshot is not None else ()
     if process is not None and any(one is process for one in children):  # a worker
         children = tuple(one for one in children if one.parent == process.pid)
-    texts = [
+    return "; ".join(
         f"pid {child.pid} ({child.name}), state {child.state}"
         for child in children[:_MOST_CHILDREN]
-    ]
-    return f": {'; '.join(texts)};" if texts else ""
+    )
 
 
 def _location_step(view: Rank, location: StackLocation, process: wire.Process | None) -> str:
