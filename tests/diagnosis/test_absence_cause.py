@@ -51,9 +51,9 @@ def test_of_a_rank_that_runs_a_child_that_stays_at_a_file_is_told(*, stays: bool
         scene.pass_time(0.5)
         (child,) = scene.actors[2].children
         scene.actors[2].children = [replace(child, cpu_ns=child.cpu_ns + (not stays))]
-        told_of = only(scene.judge().frame).evidence
+        evidence = only(scene.judge().frame).evidence
     text = "its child pid 90112 (pt_data_worker) is in openat /data/episode-7"
-    assert (text in told_of) == stays
+    assert (text in evidence) == stays
 
 
 def test_a_thread_that_an_exception_ended_is_told_where_one_is_waited_for() -> None:

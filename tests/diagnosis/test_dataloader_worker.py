@@ -120,14 +120,16 @@ def test_what_a_worker_started_is_told_where_it_reads_a_pipe() -> None:
     def play(scene: Scene) -> None:
         scene.fetches(2, worker=2, pid=90112)
         scene.worker(2, 90112, "S", "read", "pipe:[42]")
-        child = wire.Process(90120, "S", "cat", "", "openat", "", 0, 0, parent=90112)
-        scene.actors[2].children.append(child)
+        for pid, name, parent in ((90120, "sh", 90112), (90121, "cat", 90120)):
+            child = wire.Process(pid, "S", name, "", "", "", 0, 0, parent=parent)
+            scene.actors[2].children.append(child)
         reads = frame("/venv/lib/python3.11/site-packages/tars.py:9", "read", "self.out.read(8)")
         scene.actors[2].child_stacks[90112] = (reads, *WORKER)
 
     text = only(absent(play).settle()).why.text
+    started = "pid 90120 (sh), state S; pid 90121 (cat), state S"
     reads = "waits for the other end of a pipe: read pipe:[42] at tars.py:9 (read)"
-    assert f"(pid 90112): {reads}; it started pid 90120 (cat), state S, for" in text
+    assert f"(pid 90112): {reads}; it started {started}, for" in text
 
 
 def test_what_a_worker_started_is_no_worker() -> None:

@@ -100,9 +100,9 @@ def test_the_line_of_the_program_that_led_to_an_op_is_told(unknown: bool) -> Non
     scene.waits([2], "barrier", for_s=3, site=site)
     scene.at(2, frame(c10d, "barrier"), frame(fabric), frame("train.py:40", "validate"))
     scene.at(0, frame(c10d, "all_reduce"), frame("train.py:90", "main"))
-    told_of = only(scene.settle()).evidence
-    assert any(line.endswith("; rank 2 waits at train.py:40 (validate)") for line in told_of)
-    assert any(line.endswith("; rank 0 waits at train.py:90 (main)") for line in told_of)
+    evidence = only(scene.settle()).evidence
+    assert any(line.endswith("; rank 2 waits at train.py:40 (validate)") for line in evidence)
+    assert any(line.endswith("; rank 0 waits at train.py:90 (main)") for line in evidence)
 
 
 def test_a_line_that_the_op_has_is_told_once() -> None:

@@ -173,8 +173,8 @@ def _thread_step(view: Rank, cause: AbsenceCause) -> str:
 
 
 def _children_evidence(view: Rank, cause: AbsenceCause, now_ns: int) -> tuple[str, ...]:
-    told = cause.batch is not None and cause.batch.worker is not None
-    stuck = () if told else stuck_children(view, cause.cause)
+    has_worker = cause.batch is not None and cause.batch.worker is not None
+    stuck = () if has_worker else stuck_children(view, cause.cause)
     return (*stuck, *ended_children(view, cause.cause, now_ns))
 
 
@@ -502,10 +502,12 @@ def _other_end_text(view: Rank, kind: LocationKind, process: wire.Process | None
 
 
 def _started_text(view: Rank, process: wire.Process | None) -> str:
-    """`pid 4711 (ffmpeg), state S`: the children of a DataLoader worker, or all of a rank."""
+    """`pid 4711 (ffmpeg), state S`: what a DataLoader worker started, or all that a rank did."""
     children = view.snapshot.processes[1:] if view.snapshot is not None else ()
     if process is not None and any(one is process for one in children):  # a worker
-        children = tuple(one for one in children if one.parent == process.pid)
+        children = tuple(
+            one for one in children if one is not process and starter_of(view, one) is process
+        )
     return "; ".join(
         f"pid {child.pid} ({child.name}), state {child.state}"
         for child in children[:_MOST_CHILDREN]
