@@ -8,7 +8,6 @@ larger ones that other ranks sent.
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,6 +25,7 @@ HINT_NS: Final = 30_000_000_000
 MAX_HINTS: Final = 32
 MAX_HINTS_PER_GROUP: Final = 4
 """Once a rank is out of step, all its blocks differ: the first ones show where that began."""
+MAX_SETTLED: Final = 256
 MAX_JOBS: Final = 16
 MAX_GROUPS: Final = 16_384
 MAX_BLOCKS_PER_MESSAGE: Final = 4096
@@ -114,7 +114,7 @@ class _Group:
         self._blocks: dict[tuple[int, int], _Block] = {}
         self._max_blocks = _MAX_BLOCKS
         self._reporting: dict[int, _Member] = {}
-        self._settled: deque[tuple[int, int]] = deque(maxlen=256)
+        self._settled: list[tuple[int, int]] = []
         """Op ranges that already have a hint: larger blocks of the same ops add nothing."""
 
     def add(
@@ -182,6 +182,7 @@ class _Group:
             return False
         self.divergences.append(divergence)
         self._settled.append((first, last))
+        del self._settled[:-MAX_SETTLED]
         return True
 
 
