@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import ClassVar, Final
 
+from rich.cells import cached_cell_len
 from textual._styles_cache import StylesCache
 from textual.app import SystemCommand
 from textual.binding import BindingType
@@ -122,8 +123,7 @@ class FrtopApp(
         self._captured: set[JobKey] = set()
         """Jobs that have been captured automatically."""
         self._writings: tuple[Writing, ...] = ()
-        # A cache of Textual that keeps what 1,024 widgets last showed, long after they are removed.
-        self._garbage = Collector(StylesCache.get_inner_outer.cache_clear)
+        self._garbage = Collector(_forget_what_was_shown)
         self._home_loop: asyncio.AbstractEventLoop | None = None
 
     def notify(
@@ -309,6 +309,12 @@ class FrtopApp(
             if enabled and binding.id and binding.show:
                 run = partial(self.run_action, binding.action, screen)
                 yield SystemCommand(binding.description, binding.tooltip, run)
+
+
+def _forget_what_was_shown() -> None:
+    """Clears caches of Textual and Rich: what 1,024 widgets showed, how wide 4,096 texts are."""
+    StylesCache.get_inner_outer.cache_clear()
+    cached_cell_len.cache_clear()
 
 
 def run_app(

@@ -83,10 +83,10 @@ def written(runs: list[Run]) -> str:
     return "".join(parts)
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _is_narrow(text: str) -> bool:
     """Whether each character takes one cell, so that cells are counted as characters."""
-    return text.isascii() or all(cell_len(letter) == 1 for letter in text)
+    return all(cell_len(letter) == 1 for letter in text)
 
 
 def cut_runs(strip: Strip, x: int, spans: Sequence[tuple[int, int]], row: int,
@@ -99,7 +99,11 @@ def cut_runs(strip: Strip, x: int, spans: Sequence[tuple[int, int]], row: int,
     found: list[Run] = []
     nth, (left, right) = 0, spans[0]
     for text, style, control in strip:
-        if control or not _is_narrow(text) or (style is not None and style.link):
+        if (
+            control
+            or not (text.isascii() or _is_narrow(text))
+            or (style is not None and style.link)
+        ):
             return None
         end = x + len(text)
         while left < end:
