@@ -31,7 +31,8 @@ RAY_NODE = """
 FRTOP_OFF=1 RAY_ADDRESS=auto exec "$0" "$2" .
 """
 RAY_SUBMIT = """
-"$1" start --head --port 0 --num-cpus 4 --disable-usage-stats --dashboard-port "$3"
+"$1" start --head --port 0 --num-cpus 4 --disable-usage-stats --dashboard-port "$3" \\
+  --min-worker-port 32100 --max-worker-port 32700
 export RAY_API_SERVER_ADDRESS="http://127.0.0.1:$3"
 until "$1" job list; do sleep 1; done
 FRTOP_OFF=1 exec "$1" job submit -- "$0" "$2" "$PWD"
