@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 SETTINGS = {"ACCELERATE_USE_CPU": "1", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1",
             "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0",
+            "RAY_AUTH_MODE": "disabled",
             "RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0",
             "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "400",
             "RAY_worker_register_timeout_seconds": "400"}  # fmt: skip
