@@ -30,7 +30,6 @@ from typing import Final
 
 from frtop_probe.pipe import packing
 from frtop_probe.pipe.msgspec_standin import __all__ as standin_names
-from frtop_tui.features.doctor.examinations import DOCTOR
 from release.dist import version
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -39,6 +38,9 @@ MACHINES: Final = ("x86_64", "aarch64")
 VERBS: Final = ("cli.diagnose", "cli.jobs", "cli.stacks", "cli.capture", "features.doctor.command")
 """What the file can do. Screens need Textual, ports need libzmq, and a job needs all of frtop."""
 FEATURES: Final = "frtop_tui.features."
+PROBES: Final = "frtop_probe.features."
+THROUGH_PIPES: Final = ".through_pipe"
+"""Modules that run on hosts in an agent's place."""
 _LEFT_OUT: Final = "frtop_probe.recorder"
 """Belongs to ranks."""
 ASKED_FOR: Final = (".verbs", ".settings", ".notes", ".follow")
@@ -65,7 +67,8 @@ def sources() -> dict[str, bytes]:
     usable = {one for one in trees.keys() - _unusable(trees) if not one.startswith(_LEFT_OUT)}
     roots = ["frtop_tui.__main__", *(f"frtop_tui.{verb}" for verb in VERBS)]
     roots += (one for one in trees if one.startswith(FEATURES) and one.endswith(ASKED_FOR))
-    roots += (f"frtop_probe.{one}" for one in (packing.AGENT, DOCTOR, "pipe.fan_out"))
+    roots += (one for one in trees if one.startswith(PROBES) and one.endswith(THROUGH_PIPES))
+    roots += (f"frtop_probe.{one}" for one in (packing.AGENT, "pipe.fan_out"))
     roots += ("frtop_probe.pipe.stage_zero", "frtop_probe.pipe.become_user")
     waiting = [*roots, *packing.started_by_agent()]
     wanted: set[str] = set()
