@@ -262,7 +262,7 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
     (locks_file_by_library, "lock", "lock.py:5", "cat /proc/locks"),
     (locks_file_with_fcntl, "lock", "fcntl /ckpt/.lock", "lslocks | grep -F /ckpt/.lock"),
     (locks_file_unseen, "lock", "flock /ckpt/.lock", "fuser /ckpt/.lock"),
-    (polls_lock_file, "lock", "a file that another process has locked", "has ended: remove it"),
+    (polls_lock_file, "lock", "a file that another process has locked", "that made it still run?"),
     (worker_locks_file, "dataloader", "(pid 90112): flock /data/.lock", "lslocks"),
 ]  # fmt: skip
 

@@ -238,8 +238,8 @@ LOCATIONS: Final[Mapping[LocationKind, LocationWords]] = {
     "file_lock": LocationWords(
         "lock",
         "waits for a file that another process has locked:",
-        "lslocks: which process holds the file? if none does, whoever made the lock file has"
-        " ended: remove it",
+        "lslocks: which process holds the file? if none does, it may be a lock file that was left"
+        " behind: does the process that made it still run?",
     ),
     "build_lock": LocationWords(
         "lock",
