@@ -1,9 +1,9 @@
-"""Writes docs/benchmarks.md: runs measurements, saves what each prints, and draws three of them.
+"""Writes docs/benchmarks.md: runs measurements, shows what each prints, and draws three of them.
 
-    python -m bench.page [NAME ...]    these, or all that the page has; then the page
-    python -m bench.page --saved       the page alone, from the texts that are saved
+    python -m bench.page [NAME ...]    these, or all that the page has; other texts stay
+    python -m bench.page --again       runs nothing: the page anew from the texts that it has
 
-A saved text is what `python -m bench NAME` printed, below a line with date, processors and load.
+A text is what `python -m bench NAME` printed, below a line with date, processors and load.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bench import gloo_job, recorder_cost, steps
+from bench import recorder_cost, steps
 from bench.paired import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RESULTS: Final = gloo_job.CACHE / "results"
-DOCS: Final = gloo_job.CACHE.parent / "docs"
+DOCS: Final = Path(__file__).parents[1] / "docs"
+PAGE: Final = "benchmarks.md"
 
 Draw = Callable[[str], "Figure"]
 
@@ -42,52 +42,60 @@ class Part(NamedTuple):
 
 
 def main() -> None:
-    """Runs what the command line names, then writes the page from all texts that are saved."""
+    """Runs what the command line names, and writes the page after each."""
     parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--saved", action="store_true", help="run nothing")
+    parser.add_argument("--again", action="store_true", help="run nothing")
     options = parser.parse_args()
     if unknown := set(options.names) - set(PARTS):
         parser.error(f"not on the page: {', '.join(sorted(unknown))}")
-    for name in () if options.saved else options.names or PARTS:
+    if options.again:
+        write({}, DOCS)
+        return
+    for name in options.names or PARTS:
         print(f"{name} …", flush=True)
-        measure(name)
-    write(RESULTS, DOCS)
+        write({name: measure(name)}, DOCS)
 
 
-def measure(name: str) -> None:
-    """Runs a measurement and saves its text; if it fails, the text before stays."""
+def measure(name: str) -> str:
+    """Runs a measurement and returns its text."""
     header = (
         f"# {dt.datetime.now().astimezone().date()}, {os.cpu_count()} processors, "
         f"load {os.getloadavg()[0]:.1f}\n"
     )
     command = [sys.executable, "-W", "ignore", "-m", "bench", name]
-    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.txt").write_text(header + printed)
+    return header + subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def write(results: Path, docs: Path) -> None:
-    """Writes the page and its pictures below `docs` from the texts in `results`.
+def write(measured: Mapping[str, str], docs: Path) -> None:
+    """Writes the page and its pictures below `docs`; what was not measured stays.
 
     Raises:
-        ValueError: a text does not have what its picture shows.
+        ValueError: a text does not have what its picture shows; then the page stays.
     """
+    texts = {**texts_of(docs / PAGE), **measured}
     page = [INTRODUCTION]
     for name, part in PARTS.items():
-        saved = results / f"{name}.txt"
-        if not saved.exists():
+        if name not in texts:
             continue
-        text = saved.read_text().strip()
+        text = texts[name].strip()
         page += [f"## {part.title}", part.what]
         if part.draw is not None:
             picture = f"pictures/benchmarks-{name}.svg"
             _save(part.draw(text), docs / picture)
             page.append(f"![{part.seen}]({picture})\n\n{part.seen}")
         page.append(f"    python -m bench {name}\n\n```text\n{text}\n```")
-    if len(page) == 1:
-        page.append("**No text has been saved yet.**")
-    (docs / "benchmarks.md").write_text("\n\n".join(page) + "\n")
+    (docs / PAGE).write_text("\n\n".join(page) + "\n")
+
+
+_TEXT: Final = re.compile(
+    r"^    python -m bench (\w+)\n\n```text\n(.*?)\n```$", re.MULTILINE | re.DOTALL
+)
+
+
+def texts_of(page: Path) -> dict[str, str]:
+    """Reads the texts that a page has; none if there is no page yet."""
+    return dict(_TEXT.findall(page.read_text())) if page.exists() else {}
 
 
 INTRODUCTION: Final = """\
@@ -97,7 +105,7 @@ INTRODUCTION: Final = """\
 they print, unchanged. The first line of each text says when, on how many processors, and beside how
 much other load. [in-a-job.md](in-a-job.md#what-it-costs) says what the figures mean for a job.
 Measure on the machine that you care about: `python -m bench.page steps` takes some minutes.
-`python -m bench.page --saved` only writes the page again."""
+The texts that you do not measure again stay."""
 
 
 # -- what the texts say
@@ -182,7 +190,7 @@ def _interval(row: re.Match[str]) -> Interval:
 
 def _some(found: list[Any], name: str) -> list[Any]:
     if not found:
-        raise ValueError(f"{RESULTS.name}/{name}.txt has no row that can be drawn")
+        raise ValueError(f"the text of {name} has no row that can be drawn")
     return found
 
 

@@ -63,26 +63,28 @@ def test_figures_are_those_of_the_texts() -> None:
 
 @pytest.mark.parametrize("name", ["recorder_cost", "steps", "side_by_side"])
 def test_a_text_without_figures_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
-    (tmp_path / f"{name}.txt").write_text(HEADER)
-    with pytest.raises(ValueError, match=f"{name}.txt has no row"):
-        page.write(tmp_path, tmp_path)
-    assert not (tmp_path / "benchmarks.md").exists()
+    with pytest.raises(ValueError, match=f"text of {name} has no row"):
+        page.write({name: HEADER}, tmp_path)
+    assert not (tmp_path / page.PAGE).exists()
+
+
+def test_the_page_has_every_text() -> None:
+    assert set(page.texts_of(page.DOCS / page.PAGE)) == set(page.PARTS)
 
 
 @pytest.mark.long
-def test_the_page_changes_only_with_the_texts(tmp_path: Path) -> None:
+def test_a_measurement_changes_its_own_text_only(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    for name, text in (("recorder_cost", COST), ("steps", STEPS), ("side_by_side", WAYS)):
-        (tmp_path / f"{name}.txt").write_text(text)
-    (tmp_path / "live.txt").write_text(f"{HEADER}traffic: 378 B / rank / s\n")
-    first, second = tmp_path / "first", tmp_path / "second"
-    for docs in (first, second):
-        page.write(tmp_path, docs)
-    text = (first / "benchmarks.md").read_text()
-    assert "traffic: 378 B / rank / s" in text
-    assert "agent_cost" not in text, "it was not measured"
-    files = sorted(path.relative_to(first) for path in first.rglob("*.*"))
-    assert len(files) == 4
-    assert [(first / one).read_bytes() for one in files] == [
-        (second / one).read_bytes() for one in files
-    ]
+    live = f"{HEADER}traffic: 378 B / rank / s"
+    page.write({"recorder_cost": COST, "steps": STEPS, "live": live}, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    assert len(before) == 3
+    page.write({}, tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
+    page.write({"side_by_side": WAYS}, tmp_path)
+    texts = {"recorder_cost": COST, "steps": STEPS, "side_by_side": WAYS, "live": live}
+    assert page.texts_of(tmp_path / page.PAGE) == {
+        name: text.strip() for name, text in texts.items()
+    }
+    page.write({"live": live.replace("378", "402")}, tmp_path)
+    assert "402 B" in page.texts_of(tmp_path / page.PAGE)["live"]
