@@ -157,6 +157,12 @@ class Soak:
             if name and one is not None:
                 self.samples.setdefault((name, pid), []).append(one)
 
+    def write(self, file: Path | None) -> None:
+        """Writes what was read, as JSON: `[[name, pid, [[field of `Sample`, ...], ...]], ...]`."""
+        if file:
+            found = [[*key, [astuple(one) for one in them]] for key, them in self.samples.items()]
+            file.write_text(json.dumps(found))
+
     def _name(self, process: psutil.Process) -> str:
         """Those that last; what an agent or a screen starts for a moment has no name."""
         with suppress(psutil.Error):
@@ -196,12 +202,7 @@ def main() -> int:
             one.kill()
         kill_family(folder / "frtop")
         shutil.rmtree(folder, ignore_errors=True)
-        if options.samples:
-            options.samples.write_text(
-                json.dumps(
-                    [[*key, [astuple(one) for one in them]] for key, them in soak.samples.items()]
-                )
-            )
+        soak.write(options.samples)
     print("\n".join(problems) or "nothing has grown")
     return 1 if problems else 0
 

@@ -51,6 +51,7 @@ def main() -> int:
     """Returns the exit status: 1 if anything has grown or stayed."""
     parser = argparse.ArgumentParser(prog="restarts", description=__doc__.partition("\n")[0])
     parser.add_argument("--count", type=int, default=10_000, metavar="N")
+    parser.add_argument("--samples", type=Path, metavar="FILE", help="write what was read, as JSON")
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -66,6 +67,7 @@ def main() -> int:
             one.kill()
         kill_family(folder / "frtop")
         shutil.rmtree(folder, ignore_errors=True)
+        soak.write(options.samples)
     print("\n".join(problems) or "nothing has grown, nothing is left")
     return 1 if problems else 0
 
