@@ -154,7 +154,7 @@ def _left(soak: Soak, home: Path) -> list[str]:
     left = sorted(path.name for path in home.iterdir() if path.suffix != ".log")
     logs = [path.read_bytes() for path in home.glob("*.log")]
     failed = [text[-1000:].decode(errors="replace") for text in logs if TRACEBACK in text]
-    return [f"left: {left}"] * bool(left) + failed
+    return [f"{len(left)} files are left: {left[:8]}"] * bool(left) + failed
 
 
 def _told_to_end(home: Path) -> bool:
