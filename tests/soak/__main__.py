@@ -2,8 +2,9 @@
 
 Three jobs of two ranks: with kernels in Python, with native ones where they are built, and without
 frtop, to compare with. Beside them run their agent, a live screen on a terminal whose views change,
-`frtop stream` with all ops and `frtop watch`. Every few seconds their memory, descriptors and
-threads are read. It fails if those of any process grow after the first quarter.
+`frtop stream` with all ops and `frtop watch`. Now and then rank 1 of each job is stopped for some
+seconds, so that there is something to name. Every few seconds memory, descriptors and threads are
+read. It fails if those of any process grow after the first quarter, or if another rank is named.
 """
 
 from __future__ import annotations
@@ -52,7 +53,12 @@ WARM: Final = 0.25
 """Share of the run that does not count: histories of ten minutes fill, code is loaded."""
 EVERY_S: Final = 5.0
 KEYS_S: Final = 15.0
+INCIDENT_S: Final = 120.0
+STOPPED_S: Final = 20.0
+"""From one incident to the next, and how long a rank is stopped in each. What the first of them
+loads stays, and is not growth: it is there before the first quarter is over."""
 RANKS: Final = 2
+CULPRIT: Final = 1
 BEGIN_S: Final = 300.0
 END_S: Final = 240.0
 ALLOCATED: Final = "allocated"
@@ -93,6 +99,10 @@ class Reader:
 
     def __init__(self, command: list[str], environment: Mapping[str, str], log: Path) -> None:
         self.counts: dict[str, int] = defaultdict(int)
+        self.named: dict[str, int] = defaultdict(int)
+        """How often each verdict was given."""
+        self.innocent: list[int] = []
+        """Ranks that were named, and that nobody had stopped."""
         with log.open("w") as errors:
             self.process = subprocess.Popen(
                 command, env=dict(environment), stdout=subprocess.PIPE, stderr=errors, text=True
@@ -106,6 +116,10 @@ class Reader:
             self.counts[event.get("event", "?")] += 1
             if event.get("event") == "lost":
                 self.counts["ops lost"] += event["counts"].get("op_issued", 0)
+            if "culprits" in event:
+                ranks = [one["rank"] for one in event["culprits"]]
+                self.named[f"{event['event']}, ranks {ranks}: {event['cause']}"] += 1
+                self.innocent += [one for one in ranks if one != CULPRIT]
 
 
 @dataclass(slots=True)
@@ -146,6 +160,11 @@ class Soak:
             self.ranks[way].append(one)
             self.named[one.pid] = f"rank {rank}, {KERNELS[way]}"
         return f"127.0.0.1:{port}"
+
+    def signal_culprits(self, number: int) -> None:
+        """Stops the same rank of each job, or lets it go on."""
+        for ranks in self.ranks.values():
+            ranks[CULPRIT].send_signal(number)
 
     def look(self, at_s: float) -> None:
         """Reads all processes; ranks that run without frtop are none of its family."""
@@ -252,9 +271,12 @@ def run(soak: Soak, seconds: float) -> list[str]:
     )
     soak.lasting = {"screen": screen.process, "stream": stream.process, "watch": watch.process}
     soak.named |= {process.pid: name for name, process in soak.lasting.items()}
-    problems, turn, begin = list[str](), 0, time.monotonic()
+    problems, turn, stopped, begin = list[str](), 0, False, time.monotonic()
     while (at_s := time.monotonic() - begin) < seconds and not problems:
         soak.look(at_s)
+        if stopped != (stop := at_s % INCIDENT_S > INCIDENT_S - STOPPED_S):
+            stopped = stop
+            soak.signal_culprits(signal.SIGSTOP if stop else signal.SIGCONT)
         if at_s > turn * KEYS_S:
             turn += 1
             screen.press(KEYS[turn % len(KEYS)])
@@ -267,6 +289,7 @@ def run(soak: Soak, seconds: float) -> list[str]:
             if one.poll() is not None
         ]
         time.sleep(EVERY_S)
+    soak.signal_culprits(signal.SIGCONT)
     ops = {path.name: ops_of(path) for path in sorted(home.glob("*.ring"))}
     print(f"{sum(ops.values()):,} ops recorded in {time.monotonic() - begin:.0f} s", flush=True)
     problems += _end(soak, screen, stream, watch)
@@ -274,7 +297,8 @@ def run(soak: Soak, seconds: float) -> list[str]:
         f"stream: {dict(stream.counts)}; watch: {dict(watch.counts)};"
         f" screen: {screen.drawn:,} bytes drawn"
     )
-    return problems
+    print("\n".join(f"watch, {count} times: {words}" for words, count in watch.named.items()))
+    return problems + [f"ranks {watch.innocent} were named"] * bool(watch.innocent)
 
 
 def ops_of(path: Path) -> int:
