@@ -350,8 +350,11 @@ def report(soak: Soak, seconds: float) -> list[str]:
         and after[-1].at_s - after[0].at_s > 0.9 * (seconds - warm)
     }
     slopes = {key: growth(samples) for key, samples in lasting.items()}
-    without = [slope for (name, _), slope in slopes.items() if KERNELS["none"] in name]
-    theirs = max(0.0, sum(without) / len(without)) if without else 0.0
+    without = {
+        name.partition(",")[0]: max(0.0, slope)
+        for (name, _), slope in slopes.items()
+        if KERNELS["none"] in name
+    }
     for (name, pid), samples in sorted(lasting.items()):
         slope = slopes[name, pid]
         descriptors = [one.descriptors for one in samples]
@@ -369,7 +372,7 @@ def report(soak: Soak, seconds: float) -> list[str]:
             )
         if KERNELS["none"] in name:
             continue
-        own = slope - theirs * name.startswith("rank")
+        own = slope - without.get(name.partition(",")[0], 0.0)
         if own > GROWTH:
             problems.append(f"{name} grows by {own / MIB:.1f} MiB an hour")
         problems += [

@@ -23,6 +23,9 @@ BURST_S: Final = 0.02
 """A burst of ops every so often: 1,000 a second."""
 NEW_GROUP: Final = 20
 """Steps from one new group to the next: thousands an hour, more than a ring has room for."""
+GROUPS: Final = 4000
+"""Made at the beginning: the recorder writes its table of groups anew after some 2,700. What it
+takes for that the first time stays, and must not look like growth."""
 
 
 def burst(group: dist.ProcessGroup, last: threading.Event) -> None:
@@ -40,6 +43,13 @@ def burst(group: dist.ProcessGroup, last: threading.Event) -> None:
         time.sleep(max(0.0, due - time.monotonic()))
 
 
+def make_group() -> None:
+    """Makes a group, uses it and destroys it."""
+    group = dist.new_group()
+    dist.barrier(group)
+    dist.destroy_process_group(group)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(minutes=10))
@@ -47,6 +57,8 @@ def main() -> None:
     recorded = os.environ["SOAK_WAY"] != "none"
     if recorded:
         import frtop_probe  # noqa: PLC0415 - not in the job without it
+    for _ in range(GROUPS):
+        make_group()
     last = threading.Event()
     beside = threading.Thread(target=burst, args=(dist.new_group(), last))
     beside.start()
@@ -65,9 +77,7 @@ def main() -> None:
         if recorded:
             frtop_probe.report(loss=loss.item())
         if step % NEW_GROUP == 0:
-            group = dist.new_group()
-            dist.barrier(group)
-            dist.destroy_process_group(group)
+            make_group()
         over[0] = float(rank == 0 and end.exists())
         dist.broadcast(over, 0)
         step += 1
