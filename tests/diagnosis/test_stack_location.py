@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, RECORDER, frame
 from frtop_probe import wire
 from frtop_tui.diagnosis.causes import LocationKind
+from frtop_tui.diagnosis.engine import FORGET_NS, Engine
 from frtop_tui.diagnosis.evidence.c10d_call import call_of
 from frtop_tui.diagnosis.evidence.stack_location import (
     is_asleep_on_lock,
     locate,
     system_call,
 )
+from frtop_tui.job.model import ObservedFrame
 
 LIB = "/usr/lib/python3.11"
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -190,3 +194,13 @@ def test_a_call_is_the_same_with_and_without_our_kernel() -> None:
     assert found is not None
     assert expected is not None
     assert found.text == expected.text
+
+
+def test_stacks_that_are_gone_are_not_kept() -> None:
+    one, engine = stack(frame("train.py:9")), Engine()
+    engine.judge(ObservedFrame(10**12, 0))
+    before = sys.getrefcount(one)
+    locate(one)
+    assert sys.getrefcount(one) > before
+    engine.judge(ObservedFrame(10**12 + FORGET_NS, 0))
+    assert sys.getrefcount(one) == before

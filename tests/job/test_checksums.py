@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from frtop_probe import wire
 from frtop_probe.agent.checksum_blocks import MAX_RECENT, BlockBuilder, encode_blocks
-from frtop_probe.consistency.checksums import MODULUS, SIZES, UNKNOWN, packed, weight
+from frtop_probe.consistency.checksums import MODULUS, UNKNOWN, packed, weight
 from frtop_tui.job.checksums import (
     HINT_NS,
     MAX_HINTS_PER_GROUP,
@@ -254,18 +255,22 @@ def test_a_silent_member_does_not_make_memory_grow() -> None:
     assert len(group._blocks) <= 1024
 
 
-@given(st.lists(cuts, min_size=4, max_size=4))
-def test_no_block_stays_of_ops_that_all_members_have_in_common(chunks: list[list[int]]) -> None:
-    checksums, ranks = JobChecksums(), [Rank() for _ in chunks]
-    play(checksums, ranks, chunks)
-    for rank in ranks:  # up to the end of a block of the largest size
-        assert rank.run.end == ranks[0].run.end
-    rest = -(ranks[0].run.end - 1) % SIZES[-1]
-    for number, rank in enumerate(ranks):
-        hear(checksums, number, rank.report(rest))
-        hear(checksums, number, rank.report(0))
+@pytest.mark.parametrize("seed", range(5))
+def test_few_blocks_stay_of_ops_that_all_members_have_passed(seed: int) -> None:
+    """Some reports are lost, so that members report the same ops in other sizes."""
+    chance = random.Random(seed)
+    checksums, ranks = JobChecksums(), [Rank() for _ in range(4)]
+    for _ in range(200):
+        chunks = [chance.randint(1, 90) for _ in ranks]
+        end = max(rank.run.end + ops for rank, ops in zip(ranks, chunks, strict=True))
+        for number, (rank, ops) in enumerate(zip(ranks, chunks, strict=True)):
+            blocks = [*rank.report(ops), *rank.report(end - rank.run.end)]
+            hear(checksums, number, blocks if chance.random() < 0.8 else [])
+    for _ in range(100):
+        for number, rank in enumerate(ranks):
+            hear(checksums, number, rank.report(10))
     ((_, group),) = checksums._groups.items()
-    assert not group._blocks
+    assert len(group._blocks) < 150
 
 
 def test_memory_for_a_job_does_not_grow_with_its_groups() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -50,6 +50,7 @@ from frtop_tui.diagnosis.cases.unobserved.detect import (
 )
 from frtop_tui.diagnosis.cases.unobserved.words import idle_note
 from frtop_tui.diagnosis.confirmation import Confirmations
+from frtop_tui.diagnosis.evidence.stack_location import locate
 from frtop_tui.diagnosis.explain import MOST_LISTED, trace_of
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
@@ -68,6 +69,9 @@ from frtop_tui.diagnosis.thresholds import AGENT_QUIET_NS, MOST_VERDICTS
 from frtop_tui.diagnosis.verdicts import death_notes, dropped_notes, long_wait_texts, word
 from frtop_tui.job.model import Health, ObservedFrame
 from frtop_tui.job.naming import JobKey, job_key
+
+FORGET_NS: Final = 60_000_000_000
+"""How often to forget where stacks were found to be: most of them are gone by then."""
 
 
 @dataclass(slots=True)
@@ -133,6 +137,7 @@ class Engine:
         self.explained_nodes = MOST_LISTED if explain else 0
         """The most nodes of the wait-for graph in that trace; 0: no trace."""
         self.memory = memory if memory is not None else Memory()
+        self._forget_at_ns = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -172,6 +177,9 @@ class Engine:
         elif frame.now_ns < self._now_ns:
             self._begin()  # deadlines kept from later frames are wrong
         self._now_ns = frame.now_ns
+        if frame.now_ns >= self._forget_at_ns:
+            self._forget_at_ns = frame.now_ns + FORGET_NS
+            locate.cache_clear()
 
     def _observe(self, frame: ObservedFrame) -> tuple[Context, HintOutcome]:
         """Updates index and graph to `frame`: which ranks are blocked, and which wait for which."""

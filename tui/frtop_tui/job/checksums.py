@@ -113,6 +113,8 @@ class _Group:
         self.divergences: list[_Divergence] = []
         self._blocks: dict[tuple[int, int], _Block] = {}
         self._max_blocks = _MAX_BLOCKS
+        self._new_blocks = 0
+        """Since those that can have no more reports were dropped."""
         self._reporting: dict[int, _Member] = {}
         self._settled: list[tuple[int, int]] = []
         """Op ranges that already have a hint: larger blocks of the same ops add nothing."""
@@ -149,6 +151,9 @@ class _Group:
         first, size, total, pairs = sums
         block = self._blocks.get((first, size))
         if block is None:
+            self._new_blocks += 1
+            if self._new_blocks > max(_MIN_BLOCKS, len(self._blocks)):
+                self._drop_passed()
             while len(self._blocks) >= self._max_blocks:
                 del self._blocks[next(iter(self._blocks))]
             block = self._blocks[first, size] = _Block()
@@ -167,10 +172,13 @@ class _Group:
         if not block.noticed and (differs or (complete and block.pairs not in (0, UNKNOWN))):
             block.noticed = True
             differing.append((first, size, block))
-        if complete and not block.noticed and size > SIZES[1]:
-            # Some members reported these ops in smaller blocks, and the others never will.
-            end = first + size
-            for one in [one for one in self._blocks if first <= one[0] < end and one[1] < size]:
+
+    def _drop_passed(self) -> None:
+        """Drops blocks that all members have passed: some reported those ops in other sizes."""
+        self._new_blocks = 0
+        if len(self._reporting) == self.members:
+            passed = min(member.reported for member in self._reporting.values())
+            for one in [one for one in self._blocks if sum(one) - 1 <= passed]:
                 del self._blocks[one]
 
     def accept(self, divergence: _Divergence) -> bool:
