@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -164,10 +166,12 @@ def test_a_reader_with_many_connections_does_not_block_the_owner(users: Users) -
     for one in others:
         one.state()
     snapshot_request = wire.to_frame(wire.SnapshotRequest(90, (known[0].key,)))
-    flood = 4  # a few may be answered before the next ones arrive
+    flood = 4
+    os.kill(card.pid, signal.SIGSTOP)  # else it may answer each before the next one arrives
     for _ in range(flood):
         for one in others:
             one.dealer.send(snapshot_request)
+    os.kill(card.pid, signal.SIGCONT)
     response = owner.request(wire.HistoryRequest(91, known[0].key))
     assert isinstance(response, wire.HistoryResponse), response
     responses = [wire.decode_response(wire.from_frame(one.dealer.recv())) for one in others * flood]
