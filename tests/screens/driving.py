@@ -72,6 +72,9 @@ class Driven:
 
     async def resize(self, width: int, height: int) -> None:
         await self.pilot.resize_terminal(width, height)
+        await self.wait_for(
+            lambda: self.app.screen._compositor.size == (width, height), "the new size"
+        )
         await self.drawn()
 
     async def drawn(self) -> None:
