@@ -71,10 +71,10 @@ def write(measured: Mapping[str, str], docs: Path) -> None:
     """Writes the page and its pictures below `docs`; what was not measured stays.
 
     Raises:
-        ValueError: a text does not have what its picture shows; then the page stays.
+        ValueError: a text does not have what its picture shows; then nothing is written.
     """
     texts = {**texts_of(docs / PAGE), **measured}
-    page = [INTRODUCTION]
+    page, pictures = [INTRODUCTION], dict[Path, "Figure"]()
     for name, part in PARTS.items():
         if name not in texts:
             continue
@@ -82,9 +82,11 @@ def write(measured: Mapping[str, str], docs: Path) -> None:
         page += [f"## {part.title}", part.what]
         if part.draw is not None:
             picture = f"pictures/benchmarks-{name}.svg"
-            _save(part.draw(text), docs / picture)
+            pictures[docs / picture] = part.draw(text)
             page.append(f"![{part.seen}]({picture})\n\n{part.seen}")
         page.append(f"    python -m bench {name}\n\n```text\n{text}\n```")
+    for path, figure in pictures.items():
+        _save(figure, path)
     (docs / PAGE).write_text("\n\n".join(page) + "\n")
 
 

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from soak.__main__ import MIB, grown
 from soak.samples import Sample, growth, risen, sample
 
 HOUR = 3600
@@ -47,3 +48,36 @@ def test_a_process_is_read_until_it_has_ended(tmp_path: Path) -> None:
     assert found.descriptors >= 3
     assert found.threads >= 1
     assert sample(2**22 + 1, 1.0, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("memory", "allocated", "said"),
+    [
+        ({"agent": 0.9}, {}, []),
+        ({"agent": 1.1}, {}, ["agent: memory grows by 1.1 MiB an hour"]),
+        ({"rank 0": 3.0, "rank 1": 1.5}, {"rank 0": 1.4, "rank 1": 1.4}, []),
+        (
+            {"rank 0": 2.0, "rank 1": 2.0},
+            {"rank 0": 2.2, "rank 1": 1.0},
+            ["rank 0, native kernels keeps 1.2 MiB an hour"],
+        ),
+        (
+            {"rank 0": 3.0, "rank 1": 3.2},
+            {"rank 0": 1.0, "rank 1": 1.0},
+            ["native kernels: memory grows by 1.1 MiB an hour"],
+        ),
+    ],
+)
+def test_ranks_are_compared_with_those_without_frtop(
+    memory: dict[str, float], allocated: dict[str, float], said: list[str]
+) -> None:
+    without = {("rank 0, without frtop", 1): 3.0 * MIB, ("rank 1, without frtop", 2): 1.0 * MIB}
+    beside = {("rank 0, without frtop", 1): 1.0 * MIB, ("rank 1, without frtop", 2): 1.0 * MIB}
+
+    def named(sizes: dict[str, float]) -> dict[tuple[str, int], float]:
+        return {
+            (f"{one}, native kernels" if "rank" in one else one, pid): size * MIB
+            for pid, (one, size) in enumerate(sizes.items(), 3)
+        }
+
+    assert grown(without | named(memory), beside | named(allocated)) == said

@@ -1,10 +1,10 @@
-"""Writes how much a process of frtop has allocated, every second, for `soak.samples`.
+"""Writes how much a rank or a process of frtop has allocated, every second, for `soak.samples`.
 
 Its memory also has what the allocators keep, Python's in pieces of 1 MiB. So a process may grow by
 some of them without anything that stays.
 
-It also loads all of frtop's code: the first verdict of a kind loads a MiB of it, hours later, which
-is no growth.
+Agents and operators also load all of frtop's code: the first verdict of a kind loads a MiB of it,
+hours later, which is no growth.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ OBJECT = 64
 """Bytes: blocks of Python's allocator are counted, and have up to 512."""
 BEGIN_S = 20
 """Until then the program has loaded what it begins with, and is not in the way."""
+OURS = {"frtop_tui", "frtop_probe.agent"}
 PROGRAMS = ("__main__", "demo.train", "mcp.server")
 """They run in processes of their own, and load torch or much else."""
 FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
@@ -47,7 +48,8 @@ def load(package: str) -> None:
 def write(file: Path) -> None:
     """Writes it until the process ends."""
     time.sleep(BEGIN_S)
-    load("frtop_probe")
+    if OURS & set(sys.orig_argv):
+        load("frtop_probe")
     if "frtop_tui" in sys.orig_argv:
         load("frtop_tui")
     info = ctypes.CDLL(None).mallinfo2
@@ -62,5 +64,5 @@ def write(file: Path) -> None:
 
 
 folder = os.environ.get("SOAK_ALLOCATED")
-if folder and {"frtop_tui", "frtop_probe.agent"} & set(sys.orig_argv):
+if folder and (OURS & set(sys.orig_argv) or sys.orig_argv[-1].endswith("soak/job.py")):
     threading.Thread(target=write, args=(Path(folder) / str(os.getpid()),), daemon=True).start()
