@@ -42,8 +42,9 @@ LOADED: Final = "torch._dynamo"
 BEGIN_S: Final = 60.0
 TRUTH_S: Final = 120.0
 """Longest time from the last hurt until all screens are right."""
-END_S: Final = 60.0
-"""Longest time for a job to end once it is told to, and for frtop to leave."""
+END_S: Final = 120.0
+"""Longest time for a job to end once it is told to, and for frtop to leave. A rank's interpreter
+takes a second of CPU to end: together a minute, at a load of 20 on two cores."""
 LONGEST_S: Final = 10.0
 """Longest step while nobody stopped a rank, on a machine with other work."""
 AROUND_S: Final = 0.5
@@ -137,7 +138,9 @@ class Chaos:
         _hurt(plan, site)
         calm = time.monotonic()
         result.last_wrong = _wait_for_truth(
-            partial(_mistake, plan, site, None), "after the last hurt"
+            partial(_mistake, plan, site, None),
+            "after the last hurt",
+            lambda: forker.ask(do="look")["ended"],
         )
         result.truth_s = time.monotonic() - calm
         if plan.kills and (victim := _victim(plan, site)) is not None:
@@ -181,11 +184,11 @@ def _begin(plan: Plan, folder: Path, forker: Forker, there: Scene, stack: ExitSt
     stack.callback(stream.end, signal.SIGKILL)
     trains = partial(_trains, folder, plan.ranks)
     wait_for(trains, lambda: f"the job trains: {forker.ask(do='look')}", BEGIN_S)
-    if plan.reach in ("ssh", "through"):
-        ranks = [_inner(pid) for pid in ranks]
+    outside = ranks if plan.reach in ("ssh", "through") else []
+    ranks = [_inner(pid) for pid in outside] or ranks
     site = Site(
         there.places, folder / "out", operator, random.Random(plan.seed), ranks, there.network,
-        plan.reach, stream,
+        plan.reach, stream, outside,
     )  # fmt: skip
     if plan.beside == "screen":
         site.screen = Screen(site.out, operator.command(), operator.environment)
@@ -238,11 +241,15 @@ def _hurt(plan: Plan, site: Site) -> None:
             heapq.heappush(moments, (deed.until_s, number))
 
 
-def _wait_for_truth(mistake: Callable[[], str], when: str) -> str:
-    """Waits until nothing is wrong; returns what was wrong last."""
+def _wait_for_truth(
+    mistake: Callable[[], str], when: str, ended: Callable[[], object] = lambda: None
+) -> str:
+    """Waits until nothing is wrong; returns what was wrong last. No rank may have `ended`."""
     seen = [""]
 
     def is_right() -> bool:
+        if statuses := ended():
+            raise WrongError(f"{when}, ranks had ended with {statuses}")
         found = mistake()
         seen[0] = found or seen[0]
         return not found

@@ -56,6 +56,7 @@ class Site:
     Attributes:
         places: of all hosts with ranks: rank N is on host N modulo their number.
         ranks: the pids.
+        outside: of processes that wait for a rank from outside of its host, and take it with them.
         clocks: file of the offset of the clocks of `agents`, `operators`, `ranks`.
         begun: when all ranks had begun to train.
         stood: when ranks stood still because of us, from and until.
@@ -71,6 +72,7 @@ class Site:
     network: Network | None
     reach: Reach
     stream: Stream
+    outside: list[int] = field(default_factory=list)
     clocks: dict[str, Path] = field(default_factory=dict)
     screen: Screen | None = None
     watch: Watch | None = None
@@ -86,7 +88,7 @@ class Site:
     def family(self) -> list[psutil.Process]:
         """All processes of frtop and the job on hosts with ranks."""
         if self.network is not None and self.reach != "ports":
-            own = {pid for one in self.ranks for pid in _with_children(one)}
+            own = {pid for one in (*self.outside, *self.ranks) for pid in _with_children(one)}
             return [psutil.Process(pid) for pid in self.on(*NODES) if pid not in own]
         return [process for place in self.places for process in family(Path(place.named))]
 

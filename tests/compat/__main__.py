@@ -105,13 +105,16 @@ def _lines(file: Path) -> list[str]:
 
 
 def interpreters(wanted: Sequence[str]) -> dict[str, list[str]]:
-    """Returns commands by version: as given, from PATH, or from pyenv's folder."""
+    """Returns commands by version: as given, from pyenv's folder, or from PATH.
+
+    pyenv's commands in PATH start one of its versions only.
+    """
     found: dict[str, list[str]] = {}
     for one in wanted:
         words = [one]
         if one in PYTHONS:
             pyenv = sorted(Path.home().glob(f".pyenv/versions/{one}.*/bin/python3"))
-            path = shutil.which(f"python{one}") or (pyenv and str(pyenv[-1]))
+            path = (pyenv and str(pyenv[-1])) or shutil.which(f"python{one}")
             if not path:
                 continue
             words = [str(path)]

@@ -52,10 +52,10 @@ class FakeConnections:
 
 def rank_view(rank: int, host: str, **fields: Any) -> JudgedRank:
     identity = wire.Identity(100 + rank, 1, rank, 0, JOB, torch="2.13.0")
-    known: dict[str, Any] = {"state": "moving", "state_since_ns": 0, "reported_ns": 0}
-    return JudgedRank(
-        rank=rank, host=host, key=rank + 1, identity=identity, clock_ns=0, **{**known, **fields}
-    )
+    known: dict[str, Any] = {
+        "state": "moving", "state_since_ns": 0, "reported_ns": 0, "identity": identity,
+    }  # fmt: skip
+    return JudgedRank(rank=rank, host=host, key=rank + 1, clock_ns=0, **{**known, **fields})
 
 
 def frame_of(*views: JudgedRank, now: int = 0, **fields: Any) -> Frame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
@@ -193,6 +194,53 @@ def test_another_agent_of_the_host_goes_on_where_the_one_before_ended() -> None:
     told = following.look(2)
     assert numbers(told) == list(range(11, 16))
     assert [one.lost for one in told] == [0]
+
+
+UNPREPARED = structs.replace(rank_view(0, "node0").identity, prepared=False)
+OTHER = wire.Group(1, "1", "other", "gloo", "0-1")
+
+
+@pytest.mark.parametrize(
+    ("slots", "told", "lost"), [(100_000, list(range(11, 31)), 0), (5, list(range(26, 31)), 15)]
+)
+def test_another_agent_goes_on_in_a_flight_recorder_and_counts_what_was_overwritten(
+    slots: int, told: list[int], lost: int
+) -> None:
+    """It has numbered the rank's groups in another order, and at first it knows none."""
+    ring = Ring(9, first=-(2**40), slots=slots)
+    ring.issue(1, took=0)
+    following = Following(r0=ring)
+    groups = {1: GROUP}
+    following.views = lambda: [  # type: ignore[method-assign]
+        rank_view(0, "node0", groups=groups, identity=UNPREPARED)
+    ]
+    assert numbers(following.look()) == [10]
+    following.tracker.identified("node0", same=False)
+    ring.took[-1] = 5
+    ring.issue(20)
+    groups = {}
+    assert following.look() == []
+    groups, ring.group = {1: OTHER, 2: structs.replace(GROUP, id=2)}, 2
+    found = following.look(3)
+    assert numbers(found) == told
+    assert sum(one.lost for one in found) == lost
+
+
+def test_another_agent_numbers_ops_of_a_rank_without_a_flight_recorder_anew() -> None:
+    ring = Ring(10)
+    following = Following(r0=ring)
+    following.views = lambda: [  # type: ignore[method-assign]
+        rank_view(
+            0, "node0", groups={1: GROUP}, identity=UNPREPARED,
+            group_progress={1: wire.GroupProgress(1, len(ring.took), 0, 1)},
+        )
+    ]  # fmt: skip
+    following.look()
+    following.tracker.identified("node0", same=False)
+    ring.took = [5] * 3
+    assert numbers(following.look()) == []
+    ring.issue(2)
+    assert numbers(following.look(2)) == [4, 5]
 
 
 def test_a_host_has_one_request_at_a_time_and_its_ranks_take_turns() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from frtop_probe.recorder.ops import group_calls
-from frtop_probe.recorder.ops.groups import MAX_CHANNELS, GroupTable, RecordedGroup
+from frtop_probe.recorder.ops.groups import MAX_CHANNELS, Epochs, GroupTable, RecordedGroup
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MESSAGES, Side
 
@@ -88,3 +91,21 @@ def test_the_default_group_ends_all_groups_whether_it_is_named_or_not() -> None:
         c10d.group.WORLD = world
         c10d.destroy_process_group(group)
     assert ended == [other, other, None, None, None, None]
+
+
+@pytest.mark.parametrize("name", ["17", "0", "65535", "65536", "9" * 30, "²", "pipeline", ""])
+def test_groups_of_one_name_and_members_are_counted(name: str) -> None:
+    epochs = Epochs()
+    made = [(name, "0-7"), (name, "0-3"), (name, "0-7"), ("18", "0-7"), (name, "0-7"),
+            (name, "0-3"), (name, "4-7"), ("18", "0-7")]  # fmt: skip
+    assert [epochs.count(*one) for one in made] == [0, 0, 1, 0, 2, 1, 0, 1]
+
+
+def test_little_is_kept_of_each_of_thousands_of_groups() -> None:
+    epochs = Epochs()
+    tracemalloc.start()
+    try:
+        assert not any(epochs.count(str(number), "0-7") for number in range(20_000))
+        assert tracemalloc.get_traced_memory()[0] < 10 * 20_000
+    finally:
+        tracemalloc.stop()

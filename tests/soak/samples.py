@@ -67,3 +67,9 @@ def risen(counts: Sequence[int]) -> int:
     """Returns by how much the lowest count of the last third is above that of the first."""
     third = len(counts) // 3
     return min(counts[-third:]) - min(counts[:third])
+
+
+def shifted(counts: Sequence[int]) -> float:
+    """The same for the median, where even the lowest count depends on what lives at the moment."""
+    third = len(counts) // 3
+    return median(counts[-third:]) - median(counts[:third])

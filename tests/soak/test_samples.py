@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from soak.__main__ import MIB, grown
-from soak.samples import Sample, growth, risen, sample
+from soak.samples import Sample, growth, risen, sample, shifted
 
 HOUR = 3600
 KIB = 1024
@@ -39,6 +39,8 @@ def test_what_stays_is_found_among_what_comes_and_goes(leak: float) -> None:
 def test_a_peak_is_no_growth_and_a_step_is() -> None:
     assert risen([5, 5, 9, 5, 5, 9, 5, 5, 9]) == 0
     assert risen([5, 5, 9, 5, 6, 6, 6, 6, 9]) == 1
+    assert shifted([4, 5, 9, 5, 6, 6, 5, 5, 9]) == 0
+    assert shifted([4, 5, 9, 5, 6, 6, 6, 9, 7]) == 2
 
 
 def test_a_process_is_read_until_it_has_ended(tmp_path: Path) -> None:

@@ -32,10 +32,11 @@ class FollowedRank:
     limit: int = OVERLAP
     begun: bool = False  # some of its ops are known
     again: bool = True  # ask even if nothing was issued
+    agent: tuple[int, int] = (0, 0)  # generation of the host's agent, and its key for the rank
 
 
 Process = tuple[str, bool, int, int]
-"""Host; if the rank has a recorder, its pid and start, else its key and its agent's generation."""
+"""Host, whether it has a recorder, pid, start."""
 Known = TypeVar("Known", bound=FollowedRank)
 
 
@@ -48,14 +49,20 @@ class HistoryFollower(Generic[Known]):
         self._under_way: dict[str, int] = {}
 
     def key(self, view: JudgedRank) -> Process:
-        """Ops in a ring have the same numbers for each agent, others those of their agent."""
-        if view.identity.prepared:
-            return view.host, True, view.identity.pid, view.identity.start_ticks
-        return view.host, False, view.key, self._tracker.agent(view.host)
+        """What a rank is known by."""
+        identity = view.identity
+        return view.host, identity.prepared, identity.pid, identity.start_ticks
 
     def begin(self, view: JudgedRank) -> Known:
         """The initial knowledge about a rank."""
         raise NotImplementedError
+
+    def of_new_agent(self, view: JudgedRank, known: Known) -> Known | None:  # noqa: ARG002
+        """What stays known of a rank without a recorder, whose new agent numbers ops anew.
+
+        None: not enough is known of it yet to tell.
+        """
+        return self.begin(view)
 
     def how_far_back(self, view: JudgedRank, known: Known, *, quiet: bool) -> int | None:
         """How many ops to request beyond the new ones; None if nothing can be new.
@@ -86,9 +93,16 @@ class HistoryFollower(Generic[Known]):
         there = {}
         for view in views:
             key = self.key(view)
-            known = there[key] = self._ranks.get(key) or self.begin(view)
-            if view.state != "unreachable":
-                hosts[view.host].append((known.asked_ns, view, known))
+            known = self._ranks.get(key) or self.begin(view)
+            agent = self._tracker.agent(view.host), view.key
+            current: Known | None = known
+            if not view.identity.prepared and known.begun and known.agent != agent:
+                current = self.of_new_agent(view, known)
+            there[key] = current or known
+            if current is not None:
+                current.agent = agent
+                if view.state != "unreachable":
+                    hosts[view.host].append((current.asked_ns, view, current))
         changed = there.keys() != self._ranks.keys()
         self._ranks = there
         for ranks in hosts.values():

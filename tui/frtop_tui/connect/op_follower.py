@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import structs
 
 from frtop_probe import wire
 from frtop_tui.connect.history_follower import MOST, OVERLAP, FollowedRank, HistoryFollower
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.files.histories import ops_of
+from frtop_tui.job.groups import identifier
 
 FORGET_NS: Final = 2_000_000_000
 """An op beyond our reach that has not been pending for this long is over."""
@@ -67,6 +70,8 @@ class _RankOps(FollowedRank):
     """Open ops beyond our reach: when each was first absent from the pending ones."""
     numbers: dict[tuple[int, bool], int] = field(default_factory=dict)
     """The newest number of each group, of collectives and of messages."""
+    groups: Mapping[int, wire.Group] = field(default_factory=dict)
+    """By the numbers that `open` and `numbers` use."""
     text: str = ""
 
 
@@ -97,6 +102,30 @@ class OpFollower(HistoryFollower[_RankOps]):
 
     def begin(self, view: JudgedRank) -> _RankOps:  # noqa: ARG002
         return _RankOps()
+
+    def of_new_agent(self, view: JudgedRank, known: _RankOps) -> _RankOps | None:
+        """Ops of a Flight Recorder keep their numbers, but not those of their groups."""
+        if known.last >= 0:
+            return self.begin(view)
+        if not view.groups:
+            return None
+        now = {identifier(group): number for number, group in view.groups.items()}
+        numbers = {
+            number: now[identifier(group)]
+            for number, group in known.groups.items()
+            if identifier(group) in now
+        }
+        known.numbers = {
+            (numbers[group], p2p): last
+            for (group, p2p), last in known.numbers.items()
+            if group in numbers
+        }
+        known.open = {
+            sequence: structs.replace(op, group=numbers.get(op.group, 0))
+            for sequence, op in known.open.items()
+        }
+        known.groups, known.again = view.groups, True
+        return known
 
     def how_far_back(self, view: JudgedRank, known: _RankOps, *, quiet: bool) -> int | None:
         if quiet and (view.exit_info is not None or not known.open):
@@ -151,6 +180,7 @@ class OpFollower(HistoryFollower[_RankOps]):
                 known.open[op.sequence] = op
             else:
                 ended.append(op)
+        known.groups = view.groups
         there = view.groups.keys() | {op.group for op in ops}
         known.numbers = {key: last for key, last in known.numbers.items() if key[0] in there}
         known.last = max(known.last, ops[-1].sequence)

@@ -10,6 +10,7 @@ import functools
 import itertools
 import threading
 import weakref
+from array import array
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,6 +23,8 @@ from frtop_probe.ring.rank_ranges import fold_short
 
 MAX_CHANNELS: Final = 4096
 """Bounds memory if a program gives each message its own tag."""
+MAX_NUMBER: Final = 65_536
+"""Bounds what is kept of groups with numbers: 256 KiB."""
 Channel = tuple[str, int, int]
 """Messages that are counted together: name of the op, party as in a slot, tag."""
 
@@ -72,6 +75,32 @@ class RecordedGroup:
         self.channels[channel] = None
 
 
+class Epochs:
+    """How often groups of the same name and members were made.
+
+    It is known of each for good. Torch numbers most of them, and a job may make thousands, so four
+    bytes are kept of a number that was used once: a hash of the members.
+    """
+
+    def __init__(self) -> None:
+        self._once = array("I")
+        self._counts: Counter[int] = Counter()
+
+    def count(self, name: str, ranks: str) -> int:
+        """Counts one more; returns how many there were before."""
+        key = hash((name, ranks))
+        if name.isascii() and name.isdecimal() and (number := int(name[:9])) < MAX_NUMBER:
+            mark = key & 0xFFFFFFFF or 1
+            self._once.extend(itertools.repeat(0, number + 1 - len(self._once)))
+            if not self._once[number]:
+                self._once[number] = mark
+                return 0
+            if self._once[number] == mark and not self._counts[key]:
+                self._counts[key] = 1
+        self._counts[key] += 1
+        return self._counts[key] - 1
+
+
 class GroupTable:
     """Finds the group of an op by the identity of its Python object."""
 
@@ -79,7 +108,7 @@ class GroupTable:
         self._ring = ring
         self._c10d = c10d
         self._ids = itertools.count(1)
-        self._epochs: Counter[int] = Counter()
+        self._epochs = Epochs()
         self._unregistered: dict[str, RecordedGroup] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._lock = threading.RLock()
@@ -157,9 +186,7 @@ class GroupTable:
                 return
             group.ranks = ranks
             folded = fold_short(ranks)
-            key = hash((group.name, folded))  # kept for good, so neither the name nor the members
-            group.epoch = self._epochs[key]
-            self._epochs[key] += 1
+            group.epoch = self._epochs.count(group.name, folded)
             group.text = {
                 "name": group.name,
                 "description": _text(process_group, "group_desc"),
