@@ -226,6 +226,20 @@ def test_another_agent_goes_on_in_a_flight_recorder_and_counts_what_was_overwrit
     assert sum(one.lost for one in found) == lost
 
 
+def test_another_agent_that_cannot_read_groups_goes_on_in_a_flight_recorder() -> None:
+    ring = Ring(10, first=-(2**40))
+    following = Following(r0=ring)
+    following.fields = {"identity": UNPREPARED}
+    following.look()
+    following.tracker.identified("node0", same=False)
+    ring.issue(2)
+    ring.group = 0
+    following.views = lambda: [  # type: ignore[method-assign]
+        rank_view(0, "node0", identity=structs.replace(UNPREPARED, c10d_readable=False))
+    ]
+    assert numbers(following.look()) == [11, 12]
+
+
 def test_another_agent_numbers_ops_of_a_rank_without_a_flight_recorder_anew() -> None:
     ring = Ring(10)
     following = Following(r0=ring)

@@ -107,8 +107,8 @@ class OpFollower(HistoryFollower[_RankOps]):
         """Ops of a Flight Recorder keep their numbers, but not those of their groups."""
         if known.last >= 0:
             return self.begin(view)
-        if not view.groups:
-            return None
+        if known.groups and not view.groups and view.identity.c10d_readable:
+            return None  # it has not read them yet
         now = {identifier(group): number for number, group in view.groups.items()}
         numbers = {
             number: now[identifier(group)]
