@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from frtop_probe import wire
 from frtop_probe.proc import processes, ptrace_refusal, tool_process
 from frtop_probe.stacks import stacks
 from frtop_probe.stacks.source_lines import SourceLines
-from waiting import DEADLINE_S, wait_for_async
+from waiting import DEADLINE_S, wait_for, wait_for_async
 
 Process = subprocess.Popen[bytes]
 
@@ -33,6 +34,8 @@ def sleeper(tmp_path: Path) -> Iterator[Process]:
     process = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
+    running = psutil.Process(process.pid)
+    wait_for(lambda: running.status() == psutil.STATUS_SLEEPING, "it sleeps")
     yield process
     process.kill()
     process.wait()
