@@ -75,16 +75,18 @@ def _without_descriptors(whose: Callable[[Site], list[int]]) -> Does:
 
     @contextmanager
     def hurt(site: Site) -> Iterator[None]:
-        limits = {}
+        limited = []
         for pid in whose(site):
             with suppress(psutil.Error, ProcessLookupError):
-                limits[pid] = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-                now = psutil.Process(pid).num_fds(), limits[pid][1]
+                files = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+                now = psutil.Process(pid).num_fds(), files[1]
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, now)
+                site.limits.setdefault(pid, files)
+                limited.append(pid)
         yield
-        for pid, limit in limits.items():
+        for pid in limited:
             with suppress(ProcessLookupError):
-                resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, site.limits[pid])
 
     return hurt
 

@@ -60,6 +60,7 @@ class Site:
         clocks: file of the offset of the clocks of `agents`, `operators`, `ranks`.
         begun: when all ranks had begun to train.
         stood: when ranks stood still because of us, from and until.
+        limits: by pid, how many files each might open before we forbade it: two hurts may overlap.
         blind: ranks whose records we damaged: frtop need not see them any more.
         problems: what went wrong while something was hurt.
     """
@@ -78,6 +79,7 @@ class Site:
     watch: Watch | None = None
     begun: float = field(default_factory=time.monotonic)
     stood: list[tuple[float, float]] = field(default_factory=list)
+    limits: dict[int, tuple[int, int]] = field(default_factory=dict)
     blind: set[int] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 

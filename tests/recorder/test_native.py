@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import struct
+import subprocess
 import time
 import zlib
 from pathlib import Path
@@ -620,6 +621,67 @@ def test_recorders_stop_and_resume_while_threads_issue(tmp_path: Path, cache: st
     assert kind(ended.ring, ops(ended.ring)[-1]) == "barrier"
     assert not any(text["exact"] for text in ended.ring.groups.values())
     assert not ended.ring.pending()
+
+
+LATER: Final = """
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <time.h>
+    long later_s;
+    int clock_gettime(clockid_t clock, struct timespec *now) {
+        static int (*real)(clockid_t, struct timespec *);
+        if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+        int failed = real(clock, now);
+        now->tv_sec += later_s;
+        return failed;
+    }
+"""
+
+
+def test_nothing_stays_of_groups_that_are_gone(tmp_path: Path, cache: str) -> None:
+    (tmp_path / "later.c").write_text(LATER)
+    compiler, later = shutil.which("cc"), str(tmp_path / "later.so")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", later, "later.c"], cwd=tmp_path, check=True)
+    program = """
+        import ctypes, itertools, sys
+        import torch
+        from frtop_probe.recorder.native.library import Library
+        from soak.allocated.sitecustomize import Info
+        info = ctypes.CDLL(None).mallinfo2
+        info.restype = Info
+        later = ctypes.c_long.in_dll(ctypes.CDLL(sys.argv[1]), "later_s")
+        library, numbers = Library(torch), itertools.count(1)
+        library.open(bytearray(4096), [0] * 11, bytearray(8))
+        stay = next(numbers)
+        def count(group):
+            return [library.next_number(group, p2p) for p2p in (0, 0, 1)]
+        def groups(alive):
+            made = [next(numbers) for _ in range(alive)]
+            assert [count(one) for one in made] == [[1, 2, 1]] * alive
+            for one in made:
+                library.forget_group(one, False)  # its object is gone, it is not
+                assert count(one) == [3, 4, 2]
+                library.forget_group(one, True)
+            later.value += 61
+        count(stay)
+        for _ in range(3):
+            groups(5000)  # more than there are places
+        before = info().uordblks
+        for _ in range(20):
+            groups(5000)
+        print(info().uordblks - before, count(stay))
+    """
+    tests = str(Path(__file__).parents[1])
+    ended = rank_runner.run_python(
+        tmp_path / "rings", *rank_runner.code(program), later, LD_PRELOAD=later,
+        XDG_CACHE_HOME=cache, PYTHONPATH=f"{tests}{os.pathsep}{rank_runner.PROBE}",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    grown, said = ended.stdout.split(" ", 1)
+    assert said == "[3, 4, 2]\n"
+    assert int(grown) < 100_000, "bytes; 100,000 groups"
 
 
 @pytest.fixture

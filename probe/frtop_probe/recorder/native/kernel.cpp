@@ -28,6 +28,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <unordered_map>
 
@@ -181,15 +182,16 @@ inline u32 sum_of(const Slot& slot) {
 
 // -- what is kept beside the ring
 
+/* Never freed: one that is gone becomes another after REST_NS, when no op still counts in it. */
 struct Group {
-  explicit Group(u32 number) : id(number) {}
-  const u32 id;
+  std::atomic<u32> id{0};
   std::atomic<u64> number{0}, p2p{0};
   std::atomic<u64> no_future{0};  // ops, by bit, whose handles have none here
   Spin lock;
   std::unordered_map<u64, u32> channels;  // messages by op, peer and tag; LOST once one failed
 };
 constexpr u32 LOST = 0xffffffff;
+constexpr i64 REST_NS = 60'000'000'000;
 /* Tables by hash take its upper bits: the lowest of a hash of sizes is always set. */
 constexpr size_t GROUPS = 4096, CHANNELS = 4096, KNOWN = 4096, SITES = 8192, MEASURED = 1024;
 constexpr size_t HANDLE_PLACES = 4, WORKS = 8192, REFS = 4096, MOST_TESTED = 4096, MOST_REFS = 1024,
@@ -254,7 +256,8 @@ struct State {  // first what every op reads, in two lines of a cache
   std::vector<Tested> tested;
   std::vector<std::atomic<u64>> spilled;  // by row of our part of the overflow; under its lock
   u64 spilled_until = 1, oldest = 1;
-  std::unordered_map<u32, Group*> more_groups;
+  std::unordered_map<u32, Group*> more_groups;  // this and the next one: under groups_lock
+  std::deque<std::pair<i64, Group*>> gone_groups;  // since when, earliest first
   std::atomic<const char*> failure{nullptr};
 
   State(u8* ring, const Shape& of, const u8* flag)
@@ -556,7 +559,7 @@ inline u64 find_handle(State* state, const void* work) {
   return sequence;
 }
 
-void follow(State* state, Group* group, u64 bit, u64 sequence, bool sync,
+void follow(State* state, Group* group, u32 id, u64 bit, u64 sequence, bool sync,
             const c10::intrusive_ptr<Work>& work, bool silent) {
   note_handle(state, work.get(), sequence);
   if (!silent && !(group->no_future.load(std::memory_order_relaxed) & bit)) {
@@ -579,7 +582,7 @@ void follow(State* state, Group* group, u64 bit, u64 sequence, bool sync,
   if (sync) waiting_for = {state, sequence};
   last_silent = {sequence, now_ns()};
   Tested added{c10::weak_intrusive_ptr<Work>(work), silent ? c10::intrusive_ptr<Work>() : work,
-               sequence, group->id, sync};
+               sequence, id, sync};
   std::optional<Tested> oldest;  // destroyed without the lock
   {
     Locked lock(state->tested_lock);
@@ -755,7 +758,27 @@ inline const void* group_key(const IValue& group) {
 }
 inline size_t group_place(const void* key) { return size_t(u64(key) >> 4) * 0x9E3779B97F4A7C15ULL >> 52; }
 
-/* The group with a number, which is made if need be and never freed. */
+/* An object for a group without ops; with `groups_lock`. */
+Group* make_group(State* state, u32 id) {
+  if (state->gone_groups.empty() || now_ns() - state->gone_groups.front().first < REST_NS) {
+    auto* made = new Group;
+    made->id.store(id);
+    return made;
+  }
+  Group* again = state->gone_groups.front().second;
+  state->gone_groups.pop_front();
+  {
+    Locked lock(again->lock);
+    again->channels = {};
+  }
+  again->number.store(0);
+  again->p2p.store(0);
+  again->no_future.store(0);
+  again->id.store(id);
+  return again;
+}
+
+/* The group with a number, which is made if need be. */
 Group* group_with(State* state, u32 id) {
   auto& at = state->by_id[id % GROUPS];
   Group* group = at.load(std::memory_order_acquire);
@@ -763,14 +786,28 @@ Group* group_with(State* state, u32 id) {
   Locked lock(state->groups_lock);
   group = at.load();
   if (group && group->id == id) return group;
-  if (group) {  // more groups than places: the newest one has it
-    auto kept = state->more_groups.find(id);
-    if (kept != state->more_groups.end()) return kept->second;
-  }
-  auto* made = new Group(id);
-  if (group) state->more_groups[id] = made;
+  auto kept = state->more_groups.find(id);
+  if (kept != state->more_groups.end()) return kept->second;
+  Group* made = make_group(state, id);
+  if (group) state->more_groups[id] = made;  // more groups than places
   else at.store(made, std::memory_order_release);
   return made;
+}
+
+/* No op of the group begins from now on. */
+void drop_group(State* state, u32 id) {
+  Locked lock(state->groups_lock);
+  auto& at = state->by_id[id % GROUPS];
+  Group* group = at.load();
+  if (group && group->id == id) {
+    at.store(nullptr);
+  } else {
+    auto kept = state->more_groups.find(id);
+    if (kept == state->more_groups.end()) return;
+    group = kept->second;
+    state->more_groups.erase(kept);
+  }
+  state->gone_groups.emplace_back(now_ns(), group);
 }
 
 Group* add_group(State* state, const void* key, u32 id) {
@@ -925,12 +962,14 @@ struct Kernel final : c10::OperatorKernel {
     bool sync = false;
     py::object watched;
     i64 now = 0;
+    u32 id = 0;  // `group` may have become another when a long op has ended
     try {
       if (UNLIKELY(enabled == EXPECTING)) {
         py::gil_scoped_acquire gil;
         call(misses.at_op, py::tuple());
       }
       sequence = write(state, args, seen, group, sync, channel, watched, now);
+      if (group) id = group->id;
     } catch (const py::error_already_set&) {  // of the program: `install.py` keeps ours
       {
         py::gil_scoped_acquire gil;
@@ -945,7 +984,7 @@ struct Kernel final : c10::OperatorKernel {
     } catch (...) {
       if (sequence) {
         end(state, sequence, -now_ns(), 0, true);
-        if (channel) lose_count(group, channel);
+        if (channel && group->id == id) lose_count(group, channel);
       }
       release(watched);
       throw;
@@ -954,7 +993,7 @@ struct Kernel final : c10::OperatorKernel {
     try {
       auto work = returned(stack);
       if (work) {
-        follow(state, group, bit, sequence, sync, work, op.silent);
+        follow(state, group, id, bit, sequence, sync, work, op.silent);
       } else {
         end(state, sequence, now_ns(), 0, true);
       }
@@ -1560,11 +1599,14 @@ SHOWN u64 frtop_take_chunks(u64 count) {
 /* The first chunk that new ops may still use. */
 SHOWN u64 frtop_floor() { return current.load()->floor.load(); }
 
-SHOWN void frtop_forget_group(u32 id) {
-  for (auto& at : current.load()->groups) {
+/* Forgets which object of torch is a group; if it is gone for good, also its counts. */
+SHOWN void frtop_forget_group(u32 id, int gone) {
+  State* state = current.load();
+  for (auto& at : state->groups) {
     Group* group = at.group.load();
     if (group && group->id == id) at.key.store(nullptr);
   }
+  if (gone) drop_group(state, id);
 }
 
 /* Tests all handles; at each heartbeat. */

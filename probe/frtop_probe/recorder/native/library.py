@@ -129,7 +129,7 @@ class Library:
             ("next_number", _u64, (_u32, ctypes.c_int)),
             ("take_chunks", _u64, (_u64,)),
             ("floor", _u64, ()),
-            ("forget_group", None, (_u32,)),
+            ("forget_group", None, (_u32, ctypes.c_int)),
             ("tick", None, ()),
             ("release", None, (_u32,)),
             ("oldest", _u64, ()),
@@ -148,7 +148,7 @@ class Library:
         self.next_number: Callable[[int, int], int] = c.frtop_next_number
         self.take_chunks: Callable[[int], int] = c.frtop_take_chunks
         self.floor: Callable[[], int] = c.frtop_floor
-        self.forget_group: Callable[[int], None] = c.frtop_forget_group
+        self.forget_group: Callable[[int, bool], None] = c.frtop_forget_group
         self.tick: Callable[[], None] = c.frtop_tick
         self.release: Callable[[int], None] = c.frtop_release
         self.oldest: Callable[[], int] = c.frtop_oldest

@@ -113,18 +113,20 @@ class GroupTable:
         self._references: dict[int, weakref.ref[Any]] = {}
         self._lock = threading.RLock()
         self._next_number: Callable[[int, int], int] | None = None
-        self._forget: Callable[[int], object] = lambda _: None
+        self._forget: Callable[[int, bool], object] = lambda *_: None
         self.front_of: Callable[[int, Any, Any], DeviceFront | None] = lambda *_: None
         """Makes the front of a group from its number, torch's object and a weak reference to it."""
         self.known: dict[int, RecordedGroup] = {}
         """By `id()` of the process group; an entry is removed with its group, so no id is stale."""
 
-    def use(self, next_number: Callable[[int, int], int], forget: Callable[[int], object]) -> None:
+    def use(
+        self, next_number: Callable[[int, int], int], forget: Callable[[int, bool], object]
+    ) -> None:
         """Sets what the native kernels have in place of our counters, before any group is known.
 
         Args:
             next_number: of a group, by its id and whether the op is p2p.
-            forget: called with the id of a group that is gone.
+            forget: called with the id of a group whose object is gone, and whether the group is.
         """
         self._next_number, self._forget = next_number, forget
 
@@ -164,6 +166,7 @@ class GroupTable:
     def _track(self, process_group: Any, group: RecordedGroup) -> None:
         key = id(process_group)
         known, references, forget_elsewhere = self.known, self._references, self._forget
+        unregistered = self._unregistered
         if (count := self._next_number) is not None:
             group.next_number = functools.partial(count, group.id, 0)
             group.next_p2p = functools.partial(count, group.id, 1)
@@ -171,7 +174,7 @@ class GroupTable:
         def forget(_: object) -> None:
             known.pop(key, None)
             references.pop(key, None)
-            forget_elsewhere(group.id)
+            forget_elsewhere(group.id, unregistered.get(group.name) is not group)
 
         references[key] = weakref.ref(process_group, forget)
         known[key] = group
@@ -238,7 +241,7 @@ class GroupTable:
                 self._references.pop(id(process_group), None)
                 ended = [] if group is None else [group]
             for group in ended:
-                self._forget(group.id)
+                self._forget(group.id, self._unregistered.get(group.name) is not group)
                 if group.described:
                     text = {**group.text, "destroyed": True}
                     self._ring.write_entry(Side.GROUP, group.id, text)
