@@ -14,14 +14,14 @@ import sys, torch
 from frtop_probe.recorder.native import build
 build.build(torch, (f"-fsanitize={sys.argv[1]}", "-fno-omit-frame-pointer", "-g", "-O1"))
 END
-library=asan
-[ "$sanitizer" = address ] || library=tsan
+library=asan forks=--no-forks  # a child may inherit a lock of asan's allocator, and wait for good
+[ "$sanitizer" = address ] || library=tsan forks=
 for more in "" --switch; do
   LD_PRELOAD="$(gcc -print-file-name=lib$library.so) $(gcc -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 \
   TSAN_OPTIONS=ignore_noninstrumented_modules=1:history_size=4:exitcode=66 \
   PYTHONPATH="$here/../../probe/frtop_probe/recorder/zero:$here/../../probe" \
-    "$python" -W ignore "$here/native_stress.py" "$count" $more
+    "$python" -W ignore "$here/native_stress.py" "$count" $more $forks
 done
 for ring in "$FRTOP_DIR"/*.ring; do
   grep -aq '"frtop kernels","native"' "$ring" || { echo "not on the native kernels" >&2; exit 1; }
