@@ -340,14 +340,16 @@ PARTS: Final[dict[str, Part]] = {
     "recorder_cost": Part(
         "One op",
         "What the recorder adds to the call of an op. The fake backend answers at once, so nothing"
-        " else is in the figure.",
+        " else is in the figure. Two runs of the bare op differ, too: figures below zero are that"
+        " noise.",
         draw_costs,
         "What each kernel adds to an op: median, p99 and p99.9. Values below 0.1 µs stand at 0.1.",
     ),
     "steps": Part(
         "A training step",
         "What the recorder adds to a step of a small model on two ranks, with 95 % intervals; and"
-        " whether losses and parameters stay equal to the bit.",
+        " whether losses and parameters stay equal to the bit. Rows *in turn* switch the recorder"
+        " within one job, so that there are thousands of pairs.",
         draw_steps,
         "Steps with the recorder, compared with neighbours without it: median and 95 % interval."
         " The dashed line is the budget.",
@@ -355,7 +357,8 @@ PARTS: Final[dict[str, Part]] = {
     "side_by_side": Part(
         "Ways to look inside a job",
         "The same comparison for frtop at each level and for what people use today. They do not"
-        " show the same: [compared.md](compared.md) says which shows what.",
+        " show the same: [compared.md](compared.md) says which shows what. *Nothing* compares the"
+        " job with itself: where its interval is wide, the rows rank nothing.",
         draw_ways,
         "What each way adds to a step: median and 95 % interval. frtop's are blue.",
     ),
@@ -374,7 +377,8 @@ PARTS: Final[dict[str, Part]] = {
     ),
     "durations": Part(
         "Recorded durations",
-        "How far the recorded end of an op is from the return of its wait.",
+        "How far the recorded end of an op is from the return of its wait. Where none is exact,"
+        " the recorder knows it, and screens show an upper bound.",
     ),
 }
 """What is on the page, in its order."""

@@ -177,6 +177,9 @@ def test_a_reader_with_many_connections_does_not_block_the_owner(users: Users) -
     responses = [wire.decode_response(wire.from_frame(one.dealer.recv())) for one in others * flood]
     refused = [one for one in responses if isinstance(one, wire.Error)]
     assert {one.reason for one in refused} == {"busy"}
+    users.host.agents[-1].terminate()
+    _, errors = users.host.agents[-1].communicate(timeout=DEADLINE)
+    assert f"refused to {users.colleague.shown}" in errors
 
 
 def test_a_read_only_agent_lets_nobody_act(users: Users) -> None:

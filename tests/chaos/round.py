@@ -51,6 +51,8 @@ AROUND_S: Final = 0.5
 """A step this close to a stop may have waited for it."""
 THEIRS: Final = ("torch", "pymp-")
 """Names of what torch and Python leave in TMPDIR, the latter of a process that is killed."""
+DIFFERENT: Final = "wrong: step "
+"""A rank prints it at a result that is not what it has to be."""
 WELL: Final = frozenset({"moving", "blocked", "late", "unknown"})
 PATIENT: Final = frozenset({"healthy", "waiting"})
 """Health of a job that goes on."""
@@ -147,6 +149,8 @@ class Chaos:
             os.kill(_killed(plan, site, victim), signal.SIGKILL)
             when = f"the {plan.kills} of {victim} was killed"
             _wait_for_truth(partial(_mistake, plan, site, victim), when)
+            if DIFFERENT in (log := (folder / "log").read_text(errors="replace")):
+                raise WrongError(f"the job's output: {log[-2000:]}")
         else:
             _end(plan, folder, site, forker)
             _take_results(plan, folder, site, result)

@@ -103,7 +103,21 @@ def test_many_sources_count_together_and_the_hard_limit_holds(
             for _ in range(31):
                 stack.enter_context(limit.room_for(16))
             assert now[0] == SPARE_FILES + 32 * (FILES_PER_SOURCE + 16 * FILES_PER_HOST)
-            with limit.room_for(10_000):
+            with limit.room_for(10_000) as fitting:
                 assert now[0] == 4096
-    with limit.room_for(1):
+            used = SPARE_FILES + 33 * FILES_PER_SOURCE + 32 * 16 * FILES_PER_HOST
+            assert fitting == (4096 - used) // FILES_PER_HOST
+    with limit.room_for(1) as fitting:
+        assert fitting == 1
         assert limit._wanted == SPARE_FILES + FILES_PER_SOURCE + FILES_PER_HOST
+
+
+def test_hosts_for_which_there_are_no_files_say_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (300, 300))
+    keys.load(create=True)
+    with closing(LiveSource(["127.0.0.[1-20]"])) as source:
+        frame = frame_with(source, lambda f: len(f.hosts) == 20)
+    said = [host.name for host in frame.hosts if "enough for 9 hosts" in str(host.problem)]
+    assert said == [f"127.0.0.{n}" for n in range(10, 21)]

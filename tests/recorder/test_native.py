@@ -638,20 +638,41 @@ LATER: Final = """
 """
 
 
-def test_nothing_stays_of_groups_that_are_gone(tmp_path: Path, cache: str) -> None:
-    (tmp_path / "later.c").write_text(LATER)
-    compiler, later = shutil.which("cc"), str(tmp_path / "later.so")
-    if compiler is None:
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library that moves the clocks of a process on, by `later_s`."""
+    folder = tmp_path_factory.mktemp("later")
+    (folder / "later.c").write_text(LATER)
+    if (compiler := shutil.which("cc")) is None:
         pytest.skip("no C compiler")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", later, "later.c"], cwd=tmp_path, check=True)
+    command = [compiler, "-shared", "-fPIC", "-o", "later.so", "later.c"]
+    subprocess.run(command, cwd=folder, check=True)
+    return str(folder / "later.so")
+
+
+def run_later(tmp_path: Path, cache: str, later: str, program: str) -> str:
+    """Runs a program that can move its clocks, as `later.value`; returns its output."""
+    begin = """
+        import ctypes
+        later = ctypes.c_long.in_dll(ctypes.CDLL(os.environ["LD_PRELOAD"]), "later_s")
+    """
+    paths = [rank_runner.ZERO, rank_runner.PROBE, Path(__file__).parents[1]]
+    ended = rank_runner.run_python(
+        tmp_path / "rings", "-c", dedent(PRELUDE) + dedent(begin) + dedent(program),
+        LD_PRELOAD=later, XDG_CACHE_HOME=cache, FRTOP_NATIVE="1",
+        PYTHONPATH=os.pathsep.join(map(str, paths)),
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_nothing_stays_of_groups_that_are_gone(tmp_path: Path, cache: str, later: str) -> None:
     program = """
-        import ctypes, itertools, sys
-        import torch
+        import itertools
         from frtop_probe.recorder.native.library import Library
         from soak.allocated.sitecustomize import Info
         info = ctypes.CDLL(None).mallinfo2
         info.restype = Info
-        later = ctypes.c_long.in_dll(ctypes.CDLL(sys.argv[1]), "later_s")
         library, numbers = Library(torch), itertools.count(1)
         library.open(bytearray(4096), [0] * 11, bytearray(8))
         stay = next(numbers)
@@ -664,24 +685,47 @@ def test_nothing_stays_of_groups_that_are_gone(tmp_path: Path, cache: str) -> No
                 library.forget_group(one, False)  # its object is gone, it is not
                 assert count(one) == [3, 4, 2]
                 library.forget_group(one, True)
+                assert count(one) == [5, 6, 3]  # of ops that had begun
             later.value += 61
         count(stay)
         for _ in range(3):
             groups(5000)  # more than there are places
         before = info().uordblks
-        for _ in range(20):
+        for _ in range(5):
             groups(5000)
         print(info().uordblks - before, count(stay))
     """
-    tests = str(Path(__file__).parents[1])
-    ended = rank_runner.run_python(
-        tmp_path / "rings", *rank_runner.code(program), later, LD_PRELOAD=later,
-        XDG_CACHE_HOME=cache, PYTHONPATH=f"{tests}{os.pathsep}{rank_runner.PROBE}",
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    grown, said = ended.stdout.split(" ", 1)
+    grown, said = run_later(tmp_path, cache, later, program).split(" ", 1)
     assert said == "[3, 4, 2]\n"
-    assert int(grown) < 100_000, "bytes; 100,000 groups"
+    assert int(grown) < 100_000, "bytes; 25,000 groups"
+
+
+def test_a_group_of_the_parent_that_goes_in_a_child_takes_no_counts_of_the_child(
+    tmp_path: Path, cache: str, later: str
+) -> None:
+    program = """
+        import gc
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        def group():
+            dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+            made = dist.new_group(list(range(8)))
+            dist.all_reduce(t(2), group=made)
+            return made
+        of_parent = group()
+        pid = os.fork()
+        if not pid:
+            dist.destroy_process_group()
+            own = group()
+            del of_parent
+            gc.collect()
+            later.value += 61
+            dist.all_reduce(t(2), group=dist.new_group(list(range(8))))
+            dist.all_reduce(t(2), group=own)
+            print(recorder().groups.known[id(own)].issued[1], flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+    """
+    assert run_later(tmp_path, cache, later, program) == "2\n"
 
 
 @pytest.fixture

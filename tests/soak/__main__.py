@@ -34,6 +34,7 @@ from typing import Any, Final
 import psutil
 
 from chaos.__main__ import possible_ways
+from chaos.stream import Gaps
 from e2e.conftest import family, kill_family
 from free_port import free_port
 from frtop_probe.ring import layout
@@ -105,6 +106,7 @@ class Reader:
         """How often each verdict was given."""
         self.innocent: list[int] = []
         """Ranks that were named, and that nobody had stopped."""
+        self.gaps = Gaps()
         with log.open("w") as errors:
             self.process = subprocess.Popen(
                 command, env=dict(environment), stdout=subprocess.PIPE, stderr=errors, text=True
@@ -116,6 +118,8 @@ class Reader:
         for line in self.process.stdout:
             event = json.loads(line)
             self.counts[event.get("event", "?")] += 1
+            if "event" in event:
+                self.gaps.take(event)
             if event.get("event") == "lost":
                 self.counts["ops lost"] += event["counts"].get("op_issued", 0)
             if "culprits" in event:
@@ -300,6 +304,8 @@ def run(soak: Soak, seconds: float) -> list[str]:
         f" screen: {screen.drawn:,} bytes drawn"
     )
     print("\n".join(f"watch, {count} times: {words}" for words, count in watch.named.items()))
+    if hidden := stream.gaps.hidden:
+        problems.append(f"ops neither shown nor counted as lost: {hidden}")
     return problems + [f"ranks {watch.innocent} were named"] * bool(watch.innocent)
 
 

@@ -120,6 +120,7 @@ class RequestHandler:
             await self._send(operator, handler(request))
             return
         if self._is_full(operator):
+            self._note(request, operator, "refused to")
             text = "the agent is busy with earlier requests: wait for their answers"
             await self._send(operator, wire.Error(request.id, text, "busy"))
             return

@@ -181,10 +181,26 @@ class LiveSource(Source):
 
     def _run(self) -> None:
         hosts = len(self._names) + len(self._places) + len(self._agents)
-        with OF_PROCESS.room_for(hosts):
-            self._follow()
+        with OF_PROCESS.room_for(hosts) as fitting:
+            self._follow(self._leave_out(fitting))
 
-    def _follow(self) -> None:
+    def _leave_out(self, fitting: int) -> Mapping[str, Problem]:
+        """Drops the last hosts, if there are more than this; returns why, by host."""
+        left_out = [
+            *self._names[fitting:],
+            *[one.host for one in self._agents[max(0, fitting - len(self._names)) :]],
+            *[one.name for one in self._places[fitting:]],
+        ]
+        self._agents = self._agents[: max(0, fitting - len(self._names))]
+        self._names, self._places = self._names[:fitting], self._places[:fitting]
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        problem = Problem(
+            f"not connected: this process may open {files} files, enough for {fitting} hosts",
+            "raise the limit (ulimit -Hn), or name fewer hosts",
+        )
+        return dict.fromkeys(left_out, problem)
+
+    def _follow(self, left_out: Mapping[str, Problem]) -> None:
         connections: Connections | None = None
         try:
             connections = self._connections()
@@ -198,6 +214,7 @@ class LiveSource(Source):
                 local,
                 PlaceSearch(self._places) if self._places else None,
                 outlet=self._outlet,
+                left_out=left_out,
                 read_only=self._read_only,
                 explain=self._explain,
             )
@@ -297,14 +314,14 @@ class FileLimit:
         self._wanted = SPARE_FILES
 
     @contextmanager
-    def room_for(self, hosts: int) -> Iterator[None]:
-        """Makes room for a source that connects to this many hosts, as long as it runs."""
+    def room_for(self, hosts: int) -> Iterator[int]:
+        """Makes room for a source of this many hosts, as long as it runs; yields how many fit."""
         own = FILES_PER_SOURCE + FILES_PER_HOST * hosts
         with self._lock:
             self._wanted += own
-            _raise_to(self._wanted)
+            missing = max(0, self._wanted - _raised_to(self._wanted))
         try:
-            yield
+            yield max(1, hosts - -(-missing // FILES_PER_HOST))
         finally:
             with self._lock:
                 self._wanted -= own
@@ -313,9 +330,13 @@ class FileLimit:
 OF_PROCESS: Final = FileLimit()
 
 
-def _raise_to(wanted: int) -> None:
+def _raised_to(wanted: int) -> int:
+    """Raises the limit of files to this if need be, as far as possible; returns what it is now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if wanted > soft:
-        with suppress(ValueError, OSError):  # then we reach as many hosts as fit
-            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft == resource.RLIM_INFINITY or wanted <= soft:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return most
+    return soft

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -57,7 +58,7 @@ class Session:
 
     Args of the constructor: `names` are the hosts the operator named, `local` finds agents of this
     host, `places` those reached through a shell (None: not wanted), `outlet` takes the followed
-    ops.
+    ops, `left_out` are hosts that we do not connect to, and why.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Session:
         places: PlaceSearch | None = None,
         *,
         outlet: OpOutlet | None = None,
+        left_out: Mapping[str, Problem] = MappingProxyType({}),
         read_only: bool = False,
         explain: bool = False,
     ) -> None:
@@ -105,6 +107,8 @@ class Session:
         self._frame: Frame | None = None
         for name in names:
             self._state.set_host(name, "connecting")
+        for name, problem in left_out.items():
+            self._state.set_host(name, "failed", problem)
 
     def choose(self, job: JobKey | None) -> None:
         self._job = job

@@ -55,7 +55,13 @@ class NativeHook:
         library.open(ring.map, places, flag)
         ring.next_sequence = library.next_sequence
         signatures.take_chunks = library.take_chunks
-        core.groups.use(library.next_number, library.forget_group)
+        own = os.getpid()
+
+        def forget(group: int, gone: bool) -> None:
+            if os.getpid() == own:  # a forked child may have a recorder and groups of its own
+                library.forget_group(group, gone)
+
+        core.groups.use(library.next_number, forget)
         core.pending.use(library)
         ring.marks.use(*library.marks())
         steps.use(library.only, *library.steps())

@@ -182,7 +182,7 @@ inline u32 sum_of(const Slot& slot) {
 
 // -- what is kept beside the ring
 
-/* Never freed: one that is gone becomes another after REST_NS, when no op still counts in it. */
+/* Never freed: REST_NS after it is gone, when no op still counts in it, it becomes another. */
 struct Group {
   std::atomic<u32> id{0};
   std::atomic<u64> number{0}, p2p{0};
@@ -257,7 +257,7 @@ struct State {  // first what every op reads, in two lines of a cache
   std::vector<std::atomic<u64>> spilled;  // by row of our part of the overflow; under its lock
   u64 spilled_until = 1, oldest = 1;
   std::unordered_map<u32, Group*> more_groups;  // this and the next one: under groups_lock
-  std::deque<std::pair<i64, Group*>> gone_groups;  // since when, earliest first
+  std::deque<std::pair<i64, u32>> gone_groups;  // since when, and which, earliest first
   std::atomic<const char*> failure{nullptr};
 
   State(u8* ring, const Shape& of, const u8* flag)
@@ -758,24 +758,25 @@ inline const void* group_key(const IValue& group) {
 }
 inline size_t group_place(const void* key) { return size_t(u64(key) >> 4) * 0x9E3779B97F4A7C15ULL >> 52; }
 
-/* An object for a group without ops; with `groups_lock`. */
-Group* make_group(State* state, u32 id) {
-  if (state->gone_groups.empty() || now_ns() - state->gone_groups.front().first < REST_NS) {
-    auto* made = new Group;
-    made->id.store(id);
-    return made;
+/* An object that is in no table: of a group that is gone, or a new one. With `groups_lock`. */
+Group* spare_group(State* state) {
+  auto& gone = state->gone_groups;
+  while (!gone.empty() && now_ns() - gone.front().first >= REST_NS) {
+    u32 id = gone.front().second;
+    gone.pop_front();
+    auto& at = state->by_id[id % GROUPS];
+    Group* group = at.load();
+    if (group && group->id == id) {
+      at.store(nullptr);
+      return group;
+    }
+    auto kept = state->more_groups.find(id);
+    if (kept == state->more_groups.end()) continue;
+    group = kept->second;
+    state->more_groups.erase(kept);
+    return group;
   }
-  Group* again = state->gone_groups.front().second;
-  state->gone_groups.pop_front();
-  {
-    Locked lock(again->lock);
-    again->channels = {};
-  }
-  again->number.store(0);
-  again->p2p.store(0);
-  again->no_future.store(0);
-  again->id.store(id);
-  return again;
+  return new Group;
 }
 
 /* The group with a number, which is made if need be. */
@@ -788,26 +789,18 @@ Group* group_with(State* state, u32 id) {
   if (group && group->id == id) return group;
   auto kept = state->more_groups.find(id);
   if (kept != state->more_groups.end()) return kept->second;
-  Group* made = make_group(state, id);
-  if (group) state->more_groups[id] = made;  // more groups than places
+  Group* made = spare_group(state);
+  made->number.store(0);
+  made->p2p.store(0);
+  made->no_future.store(0);
+  {
+    Locked held(made->lock);
+    made->channels = {};
+  }
+  made->id.store(id);
+  if (at.load()) state->more_groups[id] = made;  // more groups than places
   else at.store(made, std::memory_order_release);
   return made;
-}
-
-/* No op of the group begins from now on. */
-void drop_group(State* state, u32 id) {
-  Locked lock(state->groups_lock);
-  auto& at = state->by_id[id % GROUPS];
-  Group* group = at.load();
-  if (group && group->id == id) {
-    at.store(nullptr);
-  } else {
-    auto kept = state->more_groups.find(id);
-    if (kept == state->more_groups.end()) return;
-    group = kept->second;
-    state->more_groups.erase(kept);
-  }
-  state->gone_groups.emplace_back(now_ns(), group);
 }
 
 Group* add_group(State* state, const void* key, u32 id) {
@@ -1599,14 +1592,16 @@ SHOWN u64 frtop_take_chunks(u64 count) {
 /* The first chunk that new ops may still use. */
 SHOWN u64 frtop_floor() { return current.load()->floor.load(); }
 
-/* Forgets which object of torch is a group; if it is gone for good, also its counts. */
+/* Forgets which object of torch is a group; if it is `gone` for good, soon its counts, too. */
 SHOWN void frtop_forget_group(u32 id, int gone) {
   State* state = current.load();
   for (auto& at : state->groups) {
     Group* group = at.group.load();
     if (group && group->id == id) at.key.store(nullptr);
   }
-  if (gone) drop_group(state, id);
+  if (!gone) return;
+  Locked lock(state->groups_lock);
+  state->gone_groups.emplace_back(now_ns(), id);
 }
 
 /* Tests all handles; at each heartbeat. */
