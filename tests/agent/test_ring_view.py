@@ -20,7 +20,6 @@ from frtop_probe.ring.rank_ranges import fold, unfold
 from frtop_probe.ring.reader import OpKey, Ring
 from frtop_probe.wire import Group, Signature, Transport
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.job.record import MAX_GONE
 from frtop_tui.job.state import JobState
 
 
@@ -123,7 +122,7 @@ def test_destroyed_groups_leave_agent_and_operator_but_for_the_last(tmp_path: Pa
         full = rank.full()
     remaining = [one.id for one in full.groups if not one.gone]
     assert remaining == [1, *range(made + 2 - MAX_DESTROYED, made + 2)]
-    assert len(full.group_progress) == len(full.groups) == len(remaining) + MAX_GONE
+    assert len(full.group_progress) == len(full.groups) == len(remaining) + MAX_DESTROYED
     assert full.status is not None
     assert full.status.ops == 2 * made
     frame = state.frame(0, 0)

@@ -15,8 +15,8 @@ from chaos.site import Reach
 from chaos.stream import AT_FIRST, Gaps
 from hosts import network
 
-MOST = 3
-"""Hurts in a round."""
+MOST = 8
+"""Hurts in a round: dozens in all."""
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,12 @@ def chaos() -> Iterator[Chaos]:
 @pytest.mark.job
 @pytest.mark.timeout(600)
 def test_an_agent_and_then_a_rank_are_killed(chaos: Chaos) -> None:
-    check(chaos, plan_of(62, ("python",), MOST, ()))
+    check(chaos, plan_of(62, ("python",), 3, ()))
 
 
-@pytest.mark.long
+@pytest.mark.job
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(20, 26))
 def test_a_job_and_its_screens_get_over_what_is_done_to_them(chaos: Chaos, seed: int) -> None:
     check(chaos, plan_of(seed, possible_ways(), MOST, abilities(), hosts=0.0))
 

@@ -12,7 +12,7 @@ from frtop_probe import wire
 from frtop_probe.consistency.checksums import packed
 from frtop_tui.job.job_activity import activity_in
 from frtop_tui.job.model import Problem, RankState
-from frtop_tui.job.record import MAX_GONE, RankRecord
+from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import MOST_DOUBTED, JobState
 
 SECOND = 1_000_000_000
@@ -606,7 +606,7 @@ def test_of_groups_that_a_rank_has_destroyed_the_last_ones_are_kept() -> None:
         assert state.apply("h", update(4 + number, delta), NOW)
     frame = state.frame(NOW, 0)
     assert [one.key.name for one in frame.groups] == ["299"]
-    assert len(frame.ranks[0].groups) == MAX_GONE + 1
+    assert len(frame.ranks[0].groups) == MAX_DESTROYED + 1
     assert len(state._groups) == 1
     assert frame.ranks[0].group_progress.keys() == {1000}
 

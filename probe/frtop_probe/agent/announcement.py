@@ -11,6 +11,7 @@ import os
 import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -50,6 +51,7 @@ class Announcement:
         return self.net_namespace in (0, network_namespace())
 
 
+@cache
 def own_version() -> str:
     """The version of this frtop; "" when it runs from a checkout that is not installed."""
     try:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.layout import State
+from frtop_probe.ring.layout import MAX_DESTROYED, State
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.model import (
     RECORDER,
@@ -24,8 +24,6 @@ SILENT_AFTER_NS: Final = 1_500_000_000
 COMPARABLE_NS: Final = 2_000_000_000
 """Snapshots closer together than this show nothing about progress."""
 MAX_SNAPSHOTS: Final = 12
-MAX_GONE: Final = 64
-"""How many destroyed groups of a rank are kept, with how far it came in them."""
 FRESH_NS: Final = 1_000_000_000
 """Up to this age, the process of a snapshot overrides that of an update."""
 _TOO_CLOSE_NS: Final = 400_000_000
@@ -258,7 +256,7 @@ def _evidence(identity: wire.Identity) -> Evidence:
 def _without_oldest_gone(groups: dict[int, wire.Group]) -> dict[int, wire.Group]:
     """Drops all but the last destroyed groups: a program may make new ones all day."""
     gone = [number for number, group in groups.items() if group.gone]
-    old = set(gone[:-MAX_GONE])
+    old = set(gone[:-MAX_DESTROYED])
     return {n: group for n, group in groups.items() if n not in old} if old else groups
 
 
