@@ -10,6 +10,7 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.consistency.checksums import packed
+from frtop_probe.ring.layout import MAX_DESTROYED
 from frtop_tui.job.job_activity import activity_in
 from frtop_tui.job.model import Problem, RankState
 from frtop_tui.job.record import RankRecord

@@ -19,7 +19,7 @@ from agent.agent_host import Host
 from frtop_probe import wire
 from frtop_probe.agent import announcement
 from frtop_tui.job.model import HostView
-from frtop_tui.text.notes import job_notes
+from frtop_tui.text.notes import job_notes, own_version
 from screens.scenes import hung
 from wire.messages import MESSAGES
 from wire.test_wire import lengthened

@@ -11,7 +11,6 @@ import os
 import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -51,7 +50,6 @@ class Announcement:
         return self.net_namespace in (0, network_namespace())
 
 
-@cache
 def own_version() -> str:
     """The version of this frtop; "" when it runs from a checkout that is not installed."""
     try:

@@ -6,6 +6,8 @@ Screens, `frtop diagnose`, `frtop jobs` and reports choose from these.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
+from importlib import metadata
 from typing import Final
 
 from frtop_tui.diagnosis.evidence.host_facts import facts_of_host
@@ -64,6 +66,15 @@ def other_versions(frame: Frame) -> list[str]:
         for version, names in sorted(hosts.items())
         if own
     ]
+
+
+@cache
+def own_version() -> str:
+    """The version of this frtop; "" when it runs from a checkout that is not installed."""
+    try:
+        return metadata.version("frtop")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def why_silent(host: HostView) -> str:

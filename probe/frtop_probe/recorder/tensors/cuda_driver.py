@@ -122,3 +122,14 @@ def mapped_library() -> Any:
         return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
         raise DriverError(f"{LIBRARY} is not loaded in this process") from None
+
+
+def relax_this_thread() -> str:
+    """Puts the calling thread into relaxed capture mode; returns "", or why that failed."""
+    try:
+        library = mapped_library()
+    except DriverError as error:
+        return str(error)
+    mode = ctypes.c_int(_RELAXED)
+    result = library.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+    return f"cuThreadExchangeStreamCaptureMode returned {result}" if result else ""
