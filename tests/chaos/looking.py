@@ -16,6 +16,7 @@ from chaos.stream import END_S, TRACEBACK
 from waiting import wait_for
 
 ASKS: Final = "Press again to quit"
+PAUSED: Final = "PAUSED,"
 
 
 class Screen:
@@ -64,6 +65,9 @@ class Screen:
             self.close()
         self.start()
         lines = (shown := self.shown).splitlines()
+        if PAUSED in "".join(lines[1:2]):  # what was typed at it had a Z
+            self.type("Z")
+            return "the screen is paused"
         health = lines[1].replace(",", " ").split()[:1] if len(lines) > 1 else []
         if dead is not None:
             named = health == ["DEAD"] and f"rank {dead} " in "\n".join(lines[:8])

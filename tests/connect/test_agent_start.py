@@ -268,6 +268,20 @@ def test_living_ranks_that_start_no_agent_are_named(
     assert not agent_start.is_starting()
 
 
+def test_an_agent_that_ended_before_it_was_found_is_started_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(agent_start, "START_S", 1.0)
+    times = attempts_counted(monkeypatch)
+    with monkeypatch.context() as now:
+        start_silent_python(tmp_path, now)
+        assert start_agent() is None
+        wait_for(lambda: absence(folder) == agent_start.NOT_STARTED, "it did not come up")
+        assert len(times) == 2
+    wait_for(lambda: absence(folder) is None and len(times) == 3, "one that can come up starts")
+    announced(folder)
+
+
 def test_an_agent_that_is_killed_just_after_it_was_found_is_waited_for(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,9 +162,10 @@ def _problem(folder: Path, attempt: _Attempt) -> Problem | None:
     if not attempt.own or attempt.problem is not None:  # it was about to leave
         return _replace(folder, attempt)
     why = attempt.log.last_message() if attempt.age_s > MESSAGE_S else ""
-    if why:
-        return Problem(f"the agent of this host has ended: {why}")
-    return NOT_STARTED if attempt.age_s > START_S else None
+    if not why and attempt.age_s <= START_S:
+        return None
+    problem = Problem(f"the agent of this host has ended: {why}") if why else NOT_STARTED
+    return _replace(folder, attempt) or problem  # the next one may come up
 
 
 def _not_announced() -> Problem | None:

@@ -162,22 +162,26 @@ class UnpreparedWatch:
                     self._scan_at = time.monotonic() + RESTART_S
 
     async def _find(self) -> None:
+        first = not self._scan_at
         found = await self._pool.scan(self._tracker.recorded)
         self._scan_at = time.monotonic() + max(map(_pause_s, found.reasons), default=0.0)
         guest = self._tracker.guest
         others = (one.note(through_shell=guest) for one in found.left_alone if one.ranks)
         elsewhere = () if guest else _notes_of_other_folders(found, self._tracker.recorded)
         notes = [*others, *elsewhere, *found.reasons]
-        if self._add(found):
+        if self._add(found, first=first):
             notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
         self._tracker.set_unprepared_notes(notes)
         lives = any(watched.rank.lives for watched in self._watched.values())
         self._tracker.none_found = not (lives or found.reasons or self._is_one_starting(found))
 
     def _is_searching(self, now: float) -> bool:
-        """Whether the first search is not over, or the first looks at a rank that it found."""
+        """Whether the first search is not over, or the first looks at a rank that it found.
+
+        Ranks that came later belong to jobs that have just begun; there may always be some.
+        """
         return not self._scan_at or any(
-            one.rank.lives and one.looks < FIRST_LOOKS and one.not_before <= now
+            one.first and one.rank.lives and one.looks < FIRST_LOOKS and one.not_before <= now
             for one in self._watched.values()
         )
 
@@ -192,7 +196,7 @@ class UnpreparedWatch:
             for one in job.ranks
         )
 
-    def _add(self, found: Discovery) -> bool:
+    def _add(self, found: Discovery, *, first: bool) -> bool:
         """Tracks ranks that were found; returns whether there were too many."""
         self._drop_forgotten()
         living = sum(watched.rank.lives for watched in self._watched.values())
@@ -219,7 +223,7 @@ class UnpreparedWatch:
                 continue
             rank = self._tracker.add_unprepared(candidate, job)
             if rank is not None:
-                watched = self._watched[identity] = Watched(rank)
+                watched = self._watched[identity] = Watched(rank, first)
                 rank.read_ring = partial(self._rings.read_soon, watched)
                 rank.box_folder = partial(self._box_folder, rank.key)
                 living += 1
@@ -360,11 +364,12 @@ def _notes_of_other_folders(
 class Watched:
     """A rank, when it was last looked at and when it may be next, by `time.monotonic()`.
 
-    `ring_at` and `ring_issued` belong to the last read of its Flight Recorder; `compare_at` is when
-    the next read for comparison is due.
+    `first`: the first search found it. `ring_at` and `ring_issued` belong to the last read of its
+    Flight Recorder; `compare_at` is when the next read for comparison is due.
     """
 
     rank: UnpreparedRank
+    first: bool
     looked_at: float = 0.0
     not_before: float = 0.0
     looks: int = 0
