@@ -186,19 +186,21 @@ class LiveSource(Source):
 
     def _leave_out(self, fitting: int) -> Mapping[str, Problem]:
         """Drops the last hosts, if there are more than this; returns why, by host."""
-        left_out = [
-            *self._names[fitting:],
-            *[one.host for one in self._agents[max(0, fitting - len(self._names)) :]],
-            *[one.name for one in self._places[fitting:]],
+        hosts = [
+            *self._names,
+            *(one.host for one in self._agents),
+            *(one.name for one in self._places),
         ]
-        self._agents = self._agents[: max(0, fitting - len(self._names))]
-        self._names, self._places = self._names[:fitting], self._places[:fitting]
+        agents = max(0, fitting - len(self._names))
+        places = max(0, agents - len(self._agents))
+        self._names, self._agents = self._names[:fitting], self._agents[:agents]
+        self._places = self._places[:places]
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         problem = Problem(
             f"not connected: this process may open {files} files, enough for {fitting} hosts",
             "raise the limit (ulimit -Hn), or name fewer hosts",
         )
-        return dict.fromkeys(left_out, problem)
+        return dict.fromkeys(hosts[fitting:], problem)
 
     def _follow(self, left_out: Mapping[str, Problem]) -> None:
         connections: Connections | None = None
