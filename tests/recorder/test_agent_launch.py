@@ -7,9 +7,12 @@ import fcntl
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -190,6 +193,53 @@ def test_an_agent_that_never_comes_up_is_reported_after_the_pause(
     assert agent_launch.ensure_agent(folder) == ""
     monkeypatch.setattr(spawn_lock, "RETRY_S", 0.0)
     assert "never came up" in agent_launch.ensure_agent(folder)
+
+
+@pytest.fixture
+def data_worker() -> Iterator[Callable[[], None]]:
+    """Forks this process, as a `DataLoader` does; the fork lives until the test ends."""
+    forks: list[int] = []
+
+    def fork() -> None:
+        if not (pid := os.fork()):
+            while True:
+                signal.pause()
+        forks.append(pid)
+
+    yield fork
+    for pid in forks:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_a_data_worker_forked_during_an_attempt_prevents_no_further_attempt(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spawned: list[float],
+    data_worker: Callable[[], None],
+) -> None:
+    monkeypatch.setattr(spawn_lock, "RETRY_S", 0.0)
+    with closing(spawn_lock.SpawnLock(AgentFiles.here(folder))):
+        data_worker()
+    agent_launch.ensure_agent(folder)
+    assert len(spawned) == 1
+
+
+def test_a_data_worker_forked_while_its_rank_looks_for_the_agent_prevents_no_agent(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, data_worker: Callable[[], None]
+) -> None:
+    files, flock = AgentFiles.here(folder), fcntl.flock
+    files.lock.touch()
+
+    def locks_and_forks(descriptor: int, operation: int) -> None:
+        flock(descriptor, operation)
+        if operation & fcntl.LOCK_SH:
+            data_worker()
+
+    monkeypatch.setattr(fcntl, "flock", locks_and_forks)
+    assert not files.lives
+    with files.lock.open() as lock:
+        flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as the next agent does
 
 
 def test_pauses_between_failed_attempts_grow_until_an_agent_has_run(

@@ -101,6 +101,7 @@ def lock_state(path: Path) -> tuple[bool, int]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         status = os.fstat(descriptor)
+        unlock(descriptor)
     except BlockingIOError:
         return True, 0
     except OSError:
@@ -109,6 +110,14 @@ def lock_state(path: Path) -> tuple[bool, int]:
         return False, status.st_mtime_ns if status.st_size else 0
     finally:
         os.close(descriptor)
+
+
+def unlock(descriptor: int) -> None:
+    """Releases `flock` even if a fork of this process has a copy of the descriptor.
+
+    A data worker that is forked just while a rank holds a lock would hold it until it ends.
+    """
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def agent_lives(folder: Path) -> bool:

@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from frtop_probe.recorder.guard import log_line
-from frtop_probe.ring.folder import AgentFiles
+from frtop_probe.ring.folder import AgentFiles, unlock
 
 RETRY_S: Final = 10.0
 """Pause before another rank tries again; it doubles after each failed attempt."""
@@ -61,6 +61,7 @@ class SpawnLock:
 
     def close(self) -> None:
         """Releases the lock."""
+        unlock(self._descriptor)
         os.close(self._descriptor)
 
     @property
