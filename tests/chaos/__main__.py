@@ -105,6 +105,7 @@ def summary(results: list[Result]) -> str:
     for result in results:
         names = [deed.name for deed in result.plan.deeds]
         names += [f"{result.plan.kills} killed at the end"] * bool(result.plan.kills)
+        names += ["job started again"] * result.plan.restarts
         names += [f"({result.plan.way}, {result.plan.reach})"]
         done.update(names)
         well.update(names if not result.failure else [])

@@ -39,6 +39,7 @@ class Plan:
         clock: whether clocks of processes can jump.
         beside: who looks besides the stream.
         kills: what is killed at the end: a rank, or the worker that reads data for it.
+        restarts: whether the job is started again after that.
     """
 
     seed: int
@@ -52,10 +53,12 @@ class Plan:
     beside: Literal["", "screen", "watch"]
     kills: Literal["", "rank", "worker"]
     deeds: tuple[Deed, ...]
+    restarts: bool
 
     def __str__(self) -> str:
         having = [name for name in ("ops", "thread", "small", "clock") if getattr(self, name)]
         having += [self.beside] * bool(self.beside) + [f"kills a {self.kills}"] * bool(self.kills)
+        having += ["starts again"] * self.restarts
         head = f"seed {self.seed}: {self.ranks} ranks, {self.way}, {self.reach}"
         return "\n".join(
             [f"{head}; {', '.join(having) or 'plain'}", *(f"  {d}" for d in self.deeds)]
@@ -111,7 +114,10 @@ def plan_of(
         name = chance.choice(names)
         now += chance.uniform(*PAUSES_S)
         deeds.append(Deed(name, now, now + chance.uniform(*HURTS[name].lasts_s)))
-    return Plan(seed, way, reach, ranks, ops, thread, small, clock, beside, kills, tuple(deeds))
+    restarts = bool(kills) and chance.random() < 0.5
+    return Plan(
+        seed, way, reach, ranks, ops, thread, small, clock, beside, kills, tuple(deeds), restarts
+    )
 
 
 def _possible(

@@ -28,7 +28,7 @@ from chaos.looking import Screen, Watch
 from chaos.plan import Plan, Way
 from chaos.scene import Clocks, Scene, scene
 from chaos.site import BASTION, OPERATOR, Site
-from chaos.stream import TRACEBACK, WAIT_S, Stream
+from chaos.stream import TRACEBACK, WAIT_S, Gaps, Stream
 from frtop_probe import keys
 from frtop_probe.ring.layout import SUFFIX as RING
 from frtop_tui.prepare import prepare
@@ -145,13 +145,18 @@ class Chaos:
             lambda: forker.ask(do="look")["ended"],
         )
         result.truth_s = time.monotonic() - calm
-        if plan.kills and (victim := _victim(plan, site)) is not None:
+        victim = _victim(plan, site) if plan.kills else None
+        if victim is not None:
             os.kill(_killed(plan, site, victim), signal.SIGKILL)
             when = f"the {plan.kills} of {victim} was killed"
             _wait_for_truth(partial(_mistake, plan, site, victim), when)
             if DIFFERENT in (log := (folder / "log").read_text(errors="replace")):
                 raise WrongError(f"the job's output: {log[-2000:]}")
-        else:
+            if plan.restarts:
+                _start_again(plan, folder, site, forker, there)
+                when = "after the job was started again"
+                _wait_for_truth(partial(_mistake, plan, site, None, victim), when)
+        if victim is None or plan.restarts:
             _end(plan, folder, site, forker)
             _take_results(plan, folder, site, result)
         result.counts = dict(site.stream.counts)
@@ -178,18 +183,13 @@ class Chaos:
 def _begin(plan: Plan, folder: Path, forker: Forker, there: Scene, stack: ExitStack) -> Site:
     """Starts the job and those who look, and waits until all ranks train."""
     stack.callback(forker.ask, do="stop")
-    ranks = forker.ask(
-        do="start", program=str(PROGRAM), ranks=plan.ranks, environment=there.environment
-    )["pids"]
+    started = _start(plan, forker, there)
     operator = there.operator
     only = "states,verdicts,progress" + ",ops" * plan.ops
     command = operator.command("stream", "--only", only, "--wait", str(WAIT_S))
     stream = Stream(command, operator.environment)
     stack.callback(stream.end, signal.SIGKILL)
-    trains = partial(_trains, folder, plan.ranks)
-    wait_for(trains, lambda: f"the job trains: {forker.ask(do='look')}", BEGIN_S)
-    outside = ranks if plan.reach in ("ssh", "through") else []
-    ranks = [_inner(pid) for pid in outside] or ranks
+    outside, ranks = _training(plan, folder, forker, started)
     site = Site(
         there.places, folder / "out", operator, random.Random(plan.seed), ranks, there.network,
         plan.reach, stream, outside,
@@ -201,6 +201,35 @@ def _begin(plan: Plan, folder: Path, forker: Forker, there: Scene, stack: ExitSt
         site.watch = Watch(site.out, operator.command("watch"), operator.environment)
         stack.callback(site.watch.kill)
     return site
+
+
+def _start(plan: Plan, forker: Forker, there: Scene) -> list[int]:
+    """Starts all ranks, and returns the processes that were forked."""
+    environment = there.environment
+    started: list[int] = forker.ask(
+        do="start", program=str(PROGRAM), ranks=plan.ranks, environment=environment
+    )["pids"]
+    return started
+
+
+def _training(
+    plan: Plan, folder: Path, forker: Forker, started: list[int]
+) -> tuple[list[int], list[int]]:
+    """Waits until all ranks train; returns what waits outside for those on hosts, and the ranks."""
+    trains = partial(_trains, folder, plan.ranks)
+    wait_for(trains, lambda: f"the job trains: {forker.ask(do='look')}", BEGIN_S)
+    outside = started if plan.reach in ("ssh", "through") else []
+    return outside, [_inner(pid) for pid in outside] or started
+
+
+def _start_again(plan: Plan, folder: Path, site: Site, forker: Forker, there: Scene) -> None:
+    """Kills the ranks that are left and starts new ones at the same address, as torchrun does."""
+    for of_before in (*folder.glob("began.*"), folder / "log"):
+        of_before.unlink()
+    site.stream.gaps = Gaps()
+    started = _start(plan, forker, there)
+    site.outside, site.ranks = _training(plan, folder, forker, started)
+    site.begun = time.monotonic()
 
 
 def _end_looking(site: Site) -> None:
@@ -265,8 +294,11 @@ def _wait_for_truth(
     return seen[0]
 
 
-def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
-    """Returns what those who look, or then a new one, say and is not true."""
+def _mistake(plan: Plan, site: Site, dead: int | None, before: int | None = None) -> str:
+    """Returns what those who look, or then a new one, say and is not true.
+
+    `before`: who had died of the job before; a watcher tells of it, too.
+    """
     stream = site.stream
     if stream.problem:
         raise WrongError(stream.problem)
@@ -274,8 +306,9 @@ def _mistake(plan: Plan, site: Site, dead: int | None) -> str:
     seen = Seen(stream.health, dict(stream.states), stream.blames)
     if not _is_true(seen, plan, site, dead):
         return f"the stream says {seen}"
-    for one in (site.screen, site.watch):
-        if one is not None and (wrong := one.mistake(dead, site.blind, sure=plan.is_sure)):
+    lookers = (site.screen, dead), (site.watch, before if dead is None else dead)
+    for one, told in lookers:
+        if one is not None and (wrong := one.mistake(told, site.blind, sure=plan.is_sure)):
             return wrong
     if dead is not None and plan.reach in ("ssh", "through"):
         return ""  # nothing of ours was there before: who comes after a death finds no job

@@ -185,6 +185,32 @@ def test_the_last_message_of_an_agent_that_gives_up_is_reported_once(
     assert capsys.readouterr().err == f"frtop: {text}\n"
 
 
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("2026-12-01 10:07:38 HistoryRequest of process 547, asked by ANN (the owner)\n", ""),
+        ("Traceback (most recent call last):\n  ...\nValueError: why\n", "ValueError: why"),
+    ],
+)
+def test_what_an_agent_that_ran_has_audited_is_no_reason_why_it_did_not_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, written: str, why: str
+) -> None:
+    files = AgentFiles.here(folder)
+    starts: list[str] = []
+
+    def runs_and_ends(*_: object, **__: object) -> None:
+        starts.append("")
+        files.log.write_text(written)
+        os.truncate(files.spawn, 0)
+
+    monkeypatch.setattr(agent_launch, "_spawn", runs_and_ends)
+    assert agent_launch.ensure_agent(folder) == ""
+    text = agent_launch.ensure_agent(folder)
+    assert why in text
+    assert bool(text) == bool(why)
+    assert len(starts) == (1 if why else 2)
+
+
 @pytest.mark.usefixtures("spawned")
 def test_an_agent_that_never_comes_up_is_reported_after_the_pause(
     folder: Path, monkeypatch: pytest.MonkeyPatch

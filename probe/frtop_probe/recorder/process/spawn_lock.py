@@ -22,6 +22,7 @@ _RECORD: Final = 64
 _MAX_LOG: Final = 4096
 _LOG_PREFIX: Final = "frtop agent: "
 """Prefix of the last message of an agent that gives up."""
+_TRACEBACK: Final = "Traceback (most recent call last)"
 _logged: Final[set[str]] = set()
 """Messages that this process has logged without a lock file."""
 
@@ -125,8 +126,11 @@ class SpawnAttempt:
         except OSError:
             return 0
 
-    def last_message(self) -> str:
-        """Returns the agent's last message in its log, with its advice, on one line."""
+    def last_message(self, *, ran: bool) -> str:
+        """Returns the agent's last message in its log, with its advice, on one line.
+
+        An agent that `ran` has also written there who asked for what.
+        """
         try:
             descriptor = os.open(self._files.log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -141,7 +145,8 @@ class SpawnAttempt:
             os.close(descriptor)
         _, prefix, message = text.rpartition(_LOG_PREFIX)
         lines = [line.strip() for line in message.splitlines() if line.strip()]
-        chosen = lines if prefix else lines[-1:]  # the last line of a traceback names the error
+        failed = not ran or _TRACEBACK in message  # whose last line names the error
+        chosen = lines if prefix else lines[-1:] * failed
         return "".join(c for c in "; ".join(chosen) if c.isprintable())[:500]
 
 
