@@ -166,7 +166,9 @@ class Stream:
             self.problem = self.problem or f"{now - begun:.1f} s after {first_s}: {event}"
         self.counts[kind] += 1
         self.gaps.take(event)
-        if kind == "health":
+        if kind == "job":  # its ranks were started again: what was told is about those before
+            self.health, self.states, self.verdicts = "", {}, {}
+        elif kind == "health":
             self.health = event["health"]
         elif kind == "state" and event["state"] == "gone":
             self.states.pop(event["rank"], None)

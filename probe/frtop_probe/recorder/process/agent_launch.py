@@ -86,7 +86,7 @@ def ensure_agent(folder: Path, *arguments: str, at_once: bool = False) -> str:
 
 def _outcome(lock: SpawnLock) -> str:
     attempt = _attempts[lock.files]
-    why = attempt.last_message(ran=lock.untried) or ("" if lock.untried else attempt.overdue())
+    why = attempt.last_message() or ("" if lock.untried else attempt.overdue())
     if why:
         del _attempts[lock.files]
         return lock.report(why)

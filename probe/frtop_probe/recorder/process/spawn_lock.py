@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 from typing import Final
 
@@ -22,7 +23,8 @@ _RECORD: Final = 64
 _MAX_LOG: Final = 4096
 _LOG_PREFIX: Final = "frtop agent: "
 """Prefix of the last message of an agent that gives up."""
-_TRACEBACK: Final = "Traceback (most recent call last)"
+_AUDITED: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
+"""How lines begin in which an agent writes who asked for what."""
 _logged: Final[set[str]] = set()
 """Messages that this process has logged without a lock file."""
 
@@ -126,11 +128,8 @@ class SpawnAttempt:
         except OSError:
             return 0
 
-    def last_message(self, *, ran: bool) -> str:
-        """Returns the agent's last message in its log, with its advice, on one line.
-
-        An agent that `ran` has also written there who asked for what.
-        """
+    def last_message(self) -> str:
+        """Returns the agent's last message in its log, with its advice, on one line."""
         try:
             descriptor = os.open(self._files.log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -145,8 +144,8 @@ class SpawnAttempt:
             os.close(descriptor)
         _, prefix, message = text.rpartition(_LOG_PREFIX)
         lines = [line.strip() for line in message.splitlines() if line.strip()]
-        failed = not ran or _TRACEBACK in message  # whose last line names the error
-        chosen = lines if prefix else lines[-1:] * failed
+        lines = [line for line in lines if not _AUDITED.match(line)]
+        chosen = lines if prefix else lines[-1:]  # the last line of a traceback names the error
         return "".join(c for c in "; ".join(chosen) if c.isprintable())[:500]
 
 
