@@ -24,7 +24,8 @@ class Ring:
 
     def __init__(self, issued: int = 0, slots: int = 100_000, first: int = 1) -> None:
         self.slots = slots
-        self.first = first  # sequence; those of a Flight Recorder's ring are negative
+        self.first = first  # sequence; those of a Flight Recorder's ring are negative, and even
+        self.step = 2 if first < 0 else 1
         self.group = 1
         self.took: list[int] = []  # 0: pending
         self.issue(issued)
@@ -34,7 +35,7 @@ class Ring:
 
     def history(self, limit: int) -> wire.History:
         rows = [
-            HistoryRow(self.first - 1 + n, self.group, n, 1, 0, 1000 * n, took, 7)
+            HistoryRow(self.first + (n - 1) * self.step, self.group, n, 1, 0, 1000 * n, took, 7)
             for n, took in enumerate(self.took, 1)
             if n > len(self.took) - min(limit or self.slots, self.slots)
         ]
@@ -194,6 +195,48 @@ def test_another_agent_of_the_host_goes_on_where_the_one_before_ended() -> None:
     told = following.look(2)
     assert numbers(told) == list(range(11, 16))
     assert [one.lost for one in told] == [0]
+
+
+@pytest.mark.parametrize("first", [1, -(2**40)])
+def test_a_rank_that_was_not_seen_for_a_while_goes_on_and_what_it_lost_is_counted(
+    first: int,
+) -> None:
+    ring = Ring(10, slots=5, first=first)
+    following = Following(r0=ring)
+    following.fields = {"identity": structs.replace(UNPREPARED, prepared=first > 0)}
+    following.look()
+    following.tracker.identified("node0", same=False)
+    views, following.views = following.views, list  # type: ignore[method-assign]
+    assert following.look(20) == []
+    following.views = views  # type: ignore[method-assign]
+    ring.issue(20)
+    found = following.look(4)
+    assert numbers(found) == list(range(26, 31))
+    assert sum(one.lost for one in found) == 15
+
+
+def test_who_is_not_seen_for_long_is_forgotten() -> None:
+    following = Following(r0=Ring(10))
+    following.look()
+    following.views = list  # type: ignore[method-assign]
+    following.look()
+    assert len(following.follower._unseen) == 1
+    following.now += OpFollower.REMEMBER_NS
+    following.look()
+    assert not following.follower._unseen
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_what_a_flight_recorder_has_overwritten_is_counted_in_groups_that_nobody_knows(
+    group: int,
+) -> None:
+    ring = Ring(100, slots=1000, first=-(2**40))
+    ring.group = group
+    following = Following(r0=ring)
+    following.look()
+    ring.issue(5000)
+    (told,) = following.look(3)
+    assert (told.lost, len(told.issued)) == (4000, 1000)
 
 
 UNPREPARED = structs.replace(rank_view(0, "node0").identity, prepared=False)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from frtop_probe import wire
 from frtop_tui.connect.request_tracker import RequestTracker
@@ -43,9 +43,15 @@ Known = TypeVar("Known", bound=FollowedRank)
 class HistoryFollower(Generic[Known]):
     """Followers differ in what they keep about a rank, and in how far back they ask."""
 
+    REMEMBER_NS: ClassVar = 0
+    """How long it keeps what it knows of ranks that it no longer sees, such as those of a host
+    that has no agent for a while."""
+
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
         self._ranks: dict[Process, Known] = {}
+        self._unseen: dict[Process, tuple[Known, int]] = {}
+        """Oldest first, and since when."""
         self._under_way: dict[str, int] = {}
 
     def key(self, view: JudgedRank) -> Process:
@@ -93,7 +99,8 @@ class HistoryFollower(Generic[Known]):
         there = {}
         for view in views:
             key = self.key(view)
-            known = self._ranks.get(key) or self.begin(view)
+            unseen, _ = self._unseen.pop(key, (None, 0))
+            known = self._ranks.get(key) or unseen or self.begin(view)
             agent = self._tracker.agent(view.host), view.key
             current: Known | None = known
             if not view.identity.prepared and known.begun and known.agent != agent:
@@ -104,6 +111,9 @@ class HistoryFollower(Generic[Known]):
                 if view.state != "unreachable":
                     hosts[view.host].append((current.asked_ns, view, current))
         changed = there.keys() != self._ranks.keys()
+        self._unseen |= {key: (self._ranks[key], now) for key in self._ranks.keys() - there.keys()}
+        while self._unseen and now - next(iter(self._unseen.values()))[1] >= self.REMEMBER_NS:
+            del self._unseen[next(iter(self._unseen))]
         self._ranks = there
         for ranks in hosts.values():
             asked_ns, view, known = min(ranks, key=lambda one: one[0])

@@ -69,14 +69,16 @@ class _RankOps(FollowedRank):
     absent_ns: dict[int, int] = field(default_factory=dict)
     """Open ops beyond our reach: when each was first absent from the pending ones."""
     numbers: dict[tuple[int, bool], int] = field(default_factory=dict)
-    """The newest number of each group, of collectives and of messages."""
+    """By `_counted`, the newest of each."""
     groups: Mapping[int, wire.Group] = field(default_factory=dict)
-    """By the numbers that `open` and `numbers` use."""
+    """By the numbers that `open` uses."""
     text: str = ""
 
 
 class OpFollower(HistoryFollower[_RankOps]):
     """Belongs to the source's thread. `follow` switches it on."""
+
+    REMEMBER_NS = 600_000_000_000
 
     def __init__(self, tracker: RequestTracker, outlet: OpOutlet) -> None:
         super().__init__(tracker)
@@ -104,7 +106,7 @@ class OpFollower(HistoryFollower[_RankOps]):
         return _RankOps()
 
     def of_new_agent(self, view: JudgedRank, known: _RankOps) -> _RankOps | None:
-        """Ops of a Flight Recorder keep their numbers, but not those of their groups."""
+        """Ops of a Flight Recorder keep their sequence, but not the numbers of their groups."""
         if known.last >= 0:
             return self.begin(view)
         if known.groups and not view.groups and view.identity.c10d_readable:
@@ -114,11 +116,6 @@ class OpFollower(HistoryFollower[_RankOps]):
             number: now[identifier(group)]
             for number, group in known.groups.items()
             if identifier(group) in now
-        }
-        known.numbers = {
-            (numbers[group], p2p): last
-            for (group, p2p), last in known.numbers.items()
-            if group in numbers
         }
         known.open = {
             sequence: structs.replace(op, group=numbers.get(op.group, 0))
@@ -148,7 +145,8 @@ class OpFollower(HistoryFollower[_RankOps]):
         ops = sorted(ops_of(history)[-MOST:], key=lambda op: op.sequence)
         if not ops:
             return True
-        reaches_back = ops[0].sequence <= known.last + 1 or not known.begun
+        step = 2 if known.last < 0 else 1
+        reaches_back = ops[0].sequence <= known.last + step or not known.begun
         if not reaches_back and limit < MOST and len(ops) * 2 > limit:
             return False
         self._take(view, known, ops)
@@ -158,7 +156,6 @@ class OpFollower(HistoryFollower[_RankOps]):
         """Reports ops not seen before, and open ones that are over."""
         issued, ended, lost = [], [], 0
         for op in ops:
-            number = known.numbers.get((op.group, op.p2p), 0)
             if op.sequence in known.open:
                 if not op.pending:
                     ended.append(op)
@@ -169,10 +166,12 @@ class OpFollower(HistoryFollower[_RankOps]):
             is_new = op.sequence > known.last or (
                 op.sequence > known.oldest and op.sequence not in known.seen
             )
-            if op.group and not op.pseudo:
-                if known.begun and is_new and 0 < number < op.number - 1:
-                    lost += op.number - 1 - number
-                known.numbers[op.group, op.p2p] = max(number, op.number)
+            if (counted := _counted(op)) is not None:
+                which, number = counted
+                newest = known.numbers.get(which, number)
+                if known.begun and is_new and newest < number - 1:
+                    lost += number - 1 - newest
+                known.numbers[which] = max(number, newest)
             if not is_new or (not known.begun and not op.pending):
                 continue  # ops that were over before we began do not belong to this stream
             issued.append(op)
@@ -182,7 +181,9 @@ class OpFollower(HistoryFollower[_RankOps]):
                 ended.append(op)
         known.groups = view.groups
         there = view.groups.keys() | {op.group for op in ops}
-        known.numbers = {key: last for key, last in known.numbers.items() if key[0] in there}
+        known.numbers = {
+            key: last for key, last in known.numbers.items() if key[0] in there or key[0] < 0
+        }
         known.last = max(known.last, ops[-1].sequence)
         known.oldest, known.seen = ops[0].sequence, frozenset(op.sequence for op in ops)
         known.begun = True
@@ -203,3 +204,15 @@ class OpFollower(HistoryFollower[_RankOps]):
                 del known.absent_ns[sequence]
         if ended:
             self._outlet.put(FollowedOps(view, ended=tuple(ended)))
+
+
+def _counted(op: wire.Op) -> tuple[tuple[int, bool], int] | None:
+    """Returns what counts ops without a gap, and its count at this op; None if nothing does.
+
+    It is the op's group, for collectives and for messages. In a Flight Recorder it is the ring: the
+    ids of gloo's are even sequences, of NCCL's odd ones, also where groups cannot be read.
+    """
+    if op.sequence < 0:
+        ids, ring = divmod(op.sequence, 2)
+        return (~ring, False), ids
+    return ((op.group, op.p2p), op.number) if op.group and op.number and not op.pseudo else None
