@@ -163,7 +163,7 @@ def test_ops_that_the_ring_no_longer_has_are_counted(first: int) -> None:
     (told,) = following.look(3)
     assert told.lost == 4000
     assert len(told.issued) == 1000
-    assert "faster" in told.text
+    assert "overwritten" in told.text
 
 
 def test_a_pending_op_that_is_far_back_ends_when_it_is_no_longer_pending(

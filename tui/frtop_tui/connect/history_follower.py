@@ -110,8 +110,9 @@ class HistoryFollower(Generic[Known]):
                 current.agent = agent
                 if view.state != "unreachable":
                     hosts[view.host].append((current.asked_ns, view, current))
-        changed = there.keys() != self._ranks.keys()
-        self._unseen |= {key: (self._ranks[key], now) for key in self._ranks.keys() - there.keys()}
+        if changed := there.keys() != self._ranks.keys():
+            gone = self._ranks.keys() - there.keys()
+            self._unseen |= {key: (self._ranks[key], now) for key in gone}
         while self._unseen and now - next(iter(self._unseen.values()))[1] >= self.REMEMBER_NS:
             del self._unseen[next(iter(self._unseen))]
         self._ranks = there

@@ -188,7 +188,7 @@ class OpFollower(HistoryFollower[_RankOps]):
         known.oldest, known.seen = ops[0].sequence, frozenset(op.sequence for op in ops)
         known.begun = True
         if issued or ended or lost:
-            text = "it issued ops faster than frtop could request them" if lost else ""
+            text = "ops were overwritten before frtop could request them" if lost else ""
             self._outlet.put(FollowedOps(view, tuple(issued), tuple(ended), lost, text))
 
     def _end_absent(self, view: JudgedRank, known: _RankOps, now: int) -> None:
